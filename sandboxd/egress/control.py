@@ -1,0 +1,66 @@
+"""What a controller tells the gateway, as typed messages; each gets `Ok` or `Failed`.
+
+A sandbox that no one registered accepts and resets. Registrations end with the connection that made them.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sandboxd import channel
+from sandboxd.settings import Pin
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Apply `policy` (an egress policy as plain JSON, `sandboxd.policy.models.EgressPolicy`) to `sandbox`; a second
+    one replaces the first. `canary` is what the gateway answers on the probe's address. `revision` counts, `hash`
+    is the policy document's."""
+
+    sandbox: str
+    tenant: str
+    agent: str
+    workload: str
+    policy: dict[str, Any]
+    pins: tuple[Pin, ...]
+    canary: str
+    revision: int = 1
+    hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unregister:
+    """Close and reset everything of `sandbox`."""
+
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSandbox:
+    """Put the start or end of a workload into the audit log. `event`: sandbox_start | sandbox_end. `facts`: plain,
+    short, no secrets (image, command name, exit code)."""
+
+    sandbox: str
+    event: str
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Answered once every record so far is on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ok:
+    """Done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Not done; nothing changed."""
+
+    code: str
+    message: str
+
+
+REQUESTS = channel.registry(Register, Unregister, RecordSandbox, Flush)
+REPLIES = channel.registry(Ok, Failed)

@@ -1,0 +1,52 @@
+"""Every bound on a buffer, a wait or a count, with its reason. Bytes and seconds throughout."""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# Messages between our own processes. A policy of 10,000 rules is about 2 MiB.
+CHANNEL_MESSAGE = 16 * MIB
+CHANNEL_FDS = 8
+
+# MCP over the attached stream (tools.md): a longer line is answered with an error, the connection stays.
+MCP_MESSAGE = 16 * MIB
+# What an attached stream may hold back for a reader that doesn't read; past it the other side waits.
+STREAM_BUFFER = 1 * MIB
+# The last of a server's stderr, shown when it dies.
+STDERR_RING = 64 * KIB
+
+# The gate (images/gate): orders are argv, environment and directory; it waits for them, then exits 125.
+GATE_ORDERS = 1 * MIB
+GATE_WAIT = 30.0
+
+# First bytes of a connection (egress.md 4).
+CLIENT_HELLO = 64 * KIB
+HTTP_HEAD = 64 * KIB
+PEEK = 10.0
+CONNECT = 15.0
+IDLE = 300.0
+RESOLVE = 10.0
+# Bytes a pump may hold per direction of a connection.
+PUMP_BUFFER = 256 * KIB
+
+# In the namespace (sealing.md): flows at once, new a second; the same numbers stand in seal.nft.
+FLOWS = 256
+NEW_FLOWS_PER_SECOND = 200
+
+# Distinct names a sandbox may ever ask for: each takes one synthetic address (198.18.0.0/15).
+SYNTHETIC_NAMES = 4096
+
+# Audit: records waiting for the disk; past it new connections wait, then are refused.
+AUDIT_QUEUE = 8192
+AUDIT_COMMIT = 0.02
+
+# Stopping a workload: after its stdin closes, after TERM, then KILL.
+STOP_EOF = 2.0
+STOP_TERM = 3.0
+# One request to Docker. Image commits have their own.
+ENGINE = 60.0
+ENGINE_COMMIT = 600.0
+PROBE = 5.0
+GATEWAY_RESTART = 10.0
+
+# A workspace is searched for sockets up to so many entries (egress.md 9).
+WORKSPACE_SCAN = 200_000

@@ -1,0 +1,116 @@
+"""The operator's settings: where things are, who the processes run as, operator pins.
+
+`/etc/sandboxd/settings.toml`, or the file that SANDBOXD_SETTINGS names; every key has a default. Strict: an unknown
+key is an error. A policy can never set any of this.
+"""
+
+import ipaddress
+import os
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from sandboxd.errors import UsageError
+
+DEFAULT_FILE = Path("/etc/sandboxd/settings.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Where a name really is (design.md decision 11): exempts exactly this address of this name from the floor.
+
+    `port` None: any port that a rule allows, dialed as asked. A rule must still allow the name.
+    """
+
+    host: str
+    address: str
+    port: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Pin":
+        """`HOST=ADDR[:PORT]`, an IPv6 address in brackets when a port follows. Raises UsageError."""
+        host, _, where = text.partition("=")
+        address, port = where, None
+        if where.startswith("["):
+            address, _, rest = where[1:].partition("]")
+            port = rest.removeprefix(":") or None
+        elif where.count(":") == 1:
+            address, _, port = where.partition(":")
+        try:
+            packed = ipaddress.ip_address(address)
+            number = None if port is None else int(port)
+        except ValueError:
+            raise _pin_error(text) from None
+        if not host or (number is not None and not 0 < number < 65536):
+            raise _pin_error(text)
+        return cls(host.lower().rstrip("."), str(packed), number)
+
+
+def _pin_error(text: str) -> UsageError:
+    return UsageError(f"not a pin: {text!r}", hint="expected HOST=ADDRESS or HOST=ADDRESS:PORT", code="bad_pin")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Absolute paths, user names of this host, pins. See docs/deploy for what each is for."""
+
+    state_dir: Path = Path("/var/lib/sandboxd")
+    run_dir: Path = Path("/run/sandboxd")
+    docker_socket: Path = Path("/var/run/docker.sock")
+    gate: Path = Path("/usr/local/lib/sandboxd/gate")
+    controller_user: str = "sandboxd"
+    gateway_user: str = "sandboxd-gateway"
+    pins: tuple[Pin, ...] = field(default_factory=tuple)
+
+    @property
+    def audit_dir(self) -> Path:
+        """The audit database's folder, the gateway's own."""
+        return self.state_dir / "audit"
+
+    @property
+    def audit_database(self) -> Path:
+        return self.audit_dir / "audit.db"
+
+    @property
+    def controller_dir(self) -> Path:
+        """The state database's folder, the controller's own."""
+        return self.state_dir / "state"
+
+    @property
+    def state_database(self) -> Path:
+        return self.controller_dir / "state.db"
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """The settings of `path`, of SANDBOXD_SETTINGS, or of the default file if it is there. Raises UsageError."""
+    named = path or (Path(os.environ["SANDBOXD_SETTINGS"]) if "SANDBOXD_SETTINGS" in os.environ else None)
+    file = named or DEFAULT_FILE
+    if named is None and not file.exists():
+        return Settings()
+    try:
+        raw = tomllib.loads(file.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{file}: {error}", hint="settings are TOML; see docs/architecture.md") from None
+    return _from_table(raw, file)
+
+
+def _from_table(raw: dict[str, Any], file: Path) -> Settings:
+    known = {f.name: f.type for f in fields(Settings)}
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key not in known:
+            raise UsageError(f"{file}: unknown key {key!r}", hint=f"expected one of {', '.join(sorted(known))}")
+        if key == "pins":
+            values[key] = _pins(value, file)
+        elif not isinstance(value, str):
+            raise UsageError(f"{file}: {key}: expected a string, got {type(value).__name__}")
+        else:
+            values[key] = value if key.endswith("_user") else Path(value)
+    return Settings(**values)
+
+
+def _pins(value: Any, file: Path) -> tuple[Pin, ...]:
+    if not isinstance(value, dict):
+        raise UsageError(f'{file}: pins: expected a table of HOST = "ADDRESS[:PORT]"')
+    return tuple(Pin.parse(f"{host}={where}") for host, where in value.items())  # pyright: ignore[reportUnknownVariableType]

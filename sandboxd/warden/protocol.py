@@ -1,0 +1,344 @@
+"""The closed list of operations of the warden, as typed messages (design.md decision 4).
+
+A sandbox goes one way: Create → Start → Seal → Probe → Launch → (Stop) → Remove; an operation out of order is
+refused. Whatever a client made is reaped when its connection closes. Each request gets exactly one answer: the
+reply named beside it, or `Refused`. Not here: any decision; the warden adds the hardening itself.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sandboxd import channel
+
+VERSION = 1
+
+# Ports of the listeners inside every sealed namespace; the same numbers stand in seal.nft.
+TCP_PORT = 15001
+DNS_PORT = 15053
+LIFELINE_PORT = 15099
+# Workloads' names resolve through this address: not local, so the seal redirects it like any other.
+NAMESERVER = "198.18.0.1"
+# Asked by the probe; the gateway answers with the sandbox's canary on any port.
+CANARY_ADDRESS = "198.18.0.2"
+
+Runtime = Literal["runc", "runsc"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A host directory (absolute) at an absolute path inside."""
+
+    source: str
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Bytes and counts. `cpus` in cores."""
+
+    memory: int = 512 * 1024 * 1024
+    cpus: float = 1.0
+    pids: int = 256
+    nofile: int = 4096
+    tmp: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """All a client may ask of a container. `build`: the root is writable so that a package can be installed and
+    committed; never with a mount. `files` (absolute path → text) are put into a build's root before it starts.
+    """
+
+    sandbox: str
+    agent: str
+    workload: str
+    image: str
+    runtime: Runtime = "runc"
+    resources: Resources = field(default_factory=Resources)
+    mounts: tuple[Mount, ...] = ()
+    unix_sockets: bool = True
+    build: bool = False
+    files: dict[str, str] = field(default_factory=dict[str, str])
+
+
+# --- requests ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """First on a connection → HelloReply."""
+
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """→ Created. The container exists, hardened; nothing runs."""
+
+    spec: ContainerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """→ Done. The gate waits inside; nothing else runs."""
+
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """→ Done. Identity checks, then wire, rules, sysctls; listeners handed to the gateway."""
+
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """→ Probed. The cheap part of the probe, from inside; `canary` is what the gateway must answer."""
+
+    sandbox: str
+    canary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """→ Launched with two descriptors: the raw attach stream (Docker's 8-byte frames), and the exit pipe on which
+    one `Exited` message arrives, then the end. `env` is all of the environment."""
+
+    sandbox: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str = "/"
+
+    def __repr__(self) -> str:  # env holds secrets
+        return f"Launch(sandbox={self.sandbox!r}, argv=<{len(self.argv)}>, env=<{len(self.env)}>)"
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """→ Done with one descriptor: a TCP socket connected to 127.0.0.1:`port` inside the namespace."""
+
+    sandbox: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """→ Done. Sent to the workload's process group."""
+
+    sandbox: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """→ Done, once it is gone: TERM, after `grace` seconds KILL. Closing stdin is the attach stream's holder's part."""
+
+    sandbox: str
+    grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """→ Done. Idempotent: container, namespace, scratch files, listeners are gone."""
+
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """→ Committed. A `build` sandbox, while it runs, becomes image `name`; `labels` are added, `env` and `files`
+    of the build are not part of it."""
+
+    sandbox: str
+    name: str
+    labels: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """→ Listing. Every container on the host that carries our labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """→ ImageListing. Images that carry our labels, or exactly `name` whatever it carries."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveImage:
+    """→ Done. Only an image that carries our labels."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """→ Done with one descriptor: a stream to the gateway's control (`sandboxd.egress.control`). Waits while a
+    restarted gateway comes up."""
+
+
+REQUESTS = channel.registry(
+    Hello,
+    Create,
+    Start,
+    Seal,
+    Probe,
+    Launch,
+    Connect,
+    Signal,
+    Stop,
+    Remove,
+    Commit,
+    List,
+    Images,
+    RemoveImage,
+    Gateway,
+)
+
+
+# --- replies -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HelloReply:
+    """`engine`: Docker's version; `runtimes`: those it has."""
+
+    version: int
+    engine: str
+    runtimes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """It was done; descriptors may come with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """`container`: Docker's full id; `image`: the image's id; `uid`: the sandbox's own user id."""
+
+    container: str
+    image: str
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """One attempt from inside: what it tried, whether it ended as it must, what was seen."""
+
+    name: str
+    ok: bool
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """All attempts; a single `ok=False` and Launch is refused."""
+
+    results: tuple[ProbeResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """Two descriptors come with it: attach stream, exit pipe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """How the workload ended: `code` 0–255 (128+N after signal N); `oom`: the memory limit killed it."""
+
+    code: int
+    oom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The new image's id."""
+
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerInfo:
+    """One of our containers as Docker's labels tell it. `owner`: the pid of the warden that made it; `state`:
+    Docker's word."""
+
+    sandbox: str
+    container: str
+    agent: str
+    workload: str
+    image: str
+    state: str
+    owner: int
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All of ours, whoever made them."""
+
+    containers: tuple[ContainerInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """`size` in bytes, `created` as seconds since the epoch."""
+
+    id: str
+    names: tuple[str, ...]
+    labels: dict[str, str]
+    size: int
+    created: float
+    command: tuple[str, ...]
+    env: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageListing:
+    """Newest first."""
+
+    images: tuple[ImageInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Not done, and nothing changed beyond what the text says. `code` is stable; never holds a secret."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+REPLIES = channel.registry(
+    HelloReply, Done, Created, Probed, Launched, Exited, Committed, Listing, ImageListing, Refused
+)
+
+
+# --- warden → gateway ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Three listening sockets inside `sandbox`'s namespace: TCP capture, DNS over TCP, DNS over UDP, in this order.
+    Which of them accepted is the sandbox's identity. The warden keeps copies."""
+
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One descriptor: a controller's connection, speaking `sandboxd.egress.control`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """`sandbox` was removed: close its listeners and connections."""
+
+    sandbox: str
+
+
+GATEWAY_LINK = channel.registry(Listeners, Session, Gone)
