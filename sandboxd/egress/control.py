@@ -12,15 +12,16 @@ from sandboxd.settings import Pin
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Apply `policy` (an egress policy as plain JSON, `sandboxd.policy.models.EgressPolicy`) to `sandbox`; a second
-    one replaces the first. `canary` is what the gateway answers on the probe's address. `revision` counts, `hash`
-    is the policy document's."""
+    """Apply `policies` to `sandbox`: the scopes that must all allow, widest first, each as plain JSON
+    (`EgressPolicy.to_wire`, `.from_wire`); none of them denies everything. A second registration replaces the
+    first. `canary` is what the gateway answers on the probe's address. `revision` counts, `hash` is the policy
+    document's."""
 
     sandbox: str
     tenant: str
     agent: str
     workload: str
-    policy: dict[str, Any]
+    policies: tuple[dict[str, Any], ...]
     pins: tuple[Pin, ...]
     canary: str
     revision: int = 1
