@@ -1,4 +1,4 @@
-"""The typed channel: what is sent arrives, with its descriptors; anything else is an error that says what was expected."""
+"""The typed channel: what is sent arrives, with its descriptors; anything else is an error saying what was expected."""
 
 import os
 import socket
