@@ -38,6 +38,16 @@ SYNTHETIC_NAMES = 4096
 # Audit: records waiting for the disk; past it new connections wait, then are refused.
 AUDIT_QUEUE = 8192
 AUDIT_COMMIT = 0.02
+# A text out of a hostile peer's mouth (path, name) keeps so many characters in a record; a whole record is bounded too.
+AUDIT_TEXT = 2048
+AUDIT_RECORD = 64 * KIB
+# How long a failed store rests before it tries again, and how long closing waits for the last records.
+AUDIT_RETRY = 1.0
+AUDIT_CLOSE = 5.0
+
+# SQLite: waiting for another process's lock; the write-ahead log shrinks back to this after a checkpoint.
+DATABASE_BUSY = 5.0
+DATABASE_LOG = 16 * MIB
 
 # Stopping a workload: after its stdin closes, after TERM, then KILL.
 STOP_EOF = 2.0
