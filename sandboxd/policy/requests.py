@@ -79,8 +79,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class AddressVerdict:
-    """What may be done with one resolved or literal address."""
+    """What may be done with one resolved or literal address. `rule`: the deny rule, where one said no."""
 
     address: bytes
     allowed: bool
     reason: Reason
+    rule: str | None = None

@@ -1,0 +1,301 @@
+"""The egress part of a policy as data (egress.md 3): rules, destinations, options, limits.
+
+Not here: what it means for a request (`matching`, `decide`). Called by `models`, the gateway and the short forms.
+"""
+
+from ipaddress import ip_network
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler, WithJsonSchema, model_validator
+from pydantic_core import core_schema
+
+from sandboxd import limits as bounds
+from sandboxd.policy.addresses import IPV4_BLOCKS, IPV6_BLOCKS
+from sandboxd.policy.hosts import HostPattern
+from sandboxd.policy.origins import Origin, parse_origin
+from sandboxd.policy.paths import path_problem
+from sandboxd.policy.values import (
+    Cidr,
+    CountRate,
+    Model,
+    Network,
+    NotYet,
+    Only,
+    Port,
+    Seconds,
+    SecretName,
+    SizeRate,
+    ToolGlob,
+    refuse,
+    text_form,
+    written,
+)
+
+ORIGIN_SCHEMES = ("https", "http")
+_BLOCKS = tuple((ip_network(block.network), block.floor) for block in (*IPV4_BLOCKS, *IPV6_BLOCKS))
+PRIVATE_RANGES = tuple(network for network, floor in _BLOCKS if floor is None)
+
+
+def is_within(block: Network, *others: Network) -> bool:
+    """Whether all of `block` lies inside one of `others`."""
+    return any(block.version == other.version and block.subnet_of(other) for other in others)  # pyright: ignore[reportArgumentType]
+
+
+def _parse_pattern(text: str) -> HostPattern:
+    try:
+        return HostPattern.parse(text)
+    except ValueError as error:
+        raise refuse(str(error)) from None
+
+
+def _check_origin(text: str) -> str:
+    try:
+        parse_origin(text, ORIGIN_SCHEMES)
+    except ValueError as error:
+        raise refuse(str(error)) from None
+    return text
+
+
+def _check_path(text: str) -> str:
+    problem = path_problem(text)
+    if problem:
+        raise refuse(problem)
+    return text
+
+
+class _PatternSchema:
+    """Lets pydantic hold the pattern that the text form made."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.is_instance_schema(HostPattern)
+
+
+HostPatternText = Annotated[
+    HostPattern,
+    _PatternSchema(),
+    text_form(_parse_pattern),
+    written(str),
+    WithJsonSchema({"type": "string", "examples": ["api.github.com", "*.example.com", "**.example.com", ".a.example"]}),
+]
+OriginText = Annotated[
+    str,
+    AfterValidator(_check_origin),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": "^https?://",
+            "examples": ["https://api.example.com", "http://build.internal:8080"],
+        }
+    ),
+]
+PathPattern = Annotated[str, Field(max_length=1024), AfterValidator(_check_path)]
+RuleId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/*@\[\]-]{0,299}$")]
+Workload = Annotated[str, Field(pattern=r"^(shell|mcp:\*|mcp:[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?)$")]
+Method = Annotated[str, Field(pattern=r"^[A-Z][A-Z-]{0,31}$")]
+HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")]
+
+
+class Destination(Model):
+    """Where a rule applies. At least one of `hosts` and `cidrs`."""
+
+    hosts: Annotated[tuple[HostPatternText, ...] | None, Field(min_length=1)] = Field(
+        default=None,
+        description="Host names or patterns: `example.com`, `*.example.com` (one more label), `**.example.com` "
+        "(one or more), `.example.com` (the apex and all below).",
+    )
+    cidrs: Annotated[tuple[Cidr, ...] | None, Field(min_length=1)] = Field(
+        default=None,
+        description="Address blocks. In an allow rule they open connections to literal addresses, private ones "
+        "only where the block itself is private; in a deny rule they also judge what a name resolves to.",
+    )
+    ports: Annotated[tuple[Port, ...] | None, Field(min_length=1)] = Field(
+        default=None, description="Required in an allow rule. A deny rule without ports denies all of them."
+    )
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if self.hosts is None and self.cidrs is None:
+            raise refuse("names no destination", "expected hosts or cidrs")
+        return self
+
+
+class TlsOptions(Model):
+    """What a `tls` connection must be."""
+
+    handling: Annotated[Literal["splice", "intercept"], Only("splice")] = Field(
+        default="splice", description="`splice`: bytes pass end to end, only the ClientHello is read."
+    )
+    no_sni: Annotated[Literal["deny", "allow"], Only("deny")] = Field(
+        default="deny", description="A ClientHello without a server name."
+    )
+    ech: Annotated[Literal["deny", "allow"], Only("deny")] = Field(
+        default="deny", description="A ClientHello with Encrypted Client Hello."
+    )
+
+
+class HttpMatch(Model):
+    """Requests that pass; a request must match one entry of the list. An omitted key matches everything."""
+
+    methods: Annotated[tuple[Method, ...] | None, Field(min_length=1)] = Field(
+        default=None, description="Methods in upper case."
+    )
+    paths: Annotated[tuple[PathPattern, ...] | None, Field(min_length=1)] = Field(
+        default=None, description="Path patterns: `*` within a segment, `**` any number of segments; no query."
+    )
+
+
+class Credential(Model):
+    """A secret that the gateway puts into intercepted requests; the sandbox holds a placeholder."""
+
+    secret: SecretName = Field(description="The secret's name; never its value.")
+    header: HeaderName = Field(description="The header that carries it.")
+    format: str = Field(default="{}", description="The header's value, `{}` standing for the secret.")
+
+
+class EgressRule(Model):
+    """One rule. Deny rules win over allow rules wherever they stand."""
+
+    id: RuleId = Field(description="Unique in the document and stable: the key in the audit log.")
+    action: Annotated[Literal["allow", "deny", "ask"], Only("allow", "deny")] = Field(
+        description="What happens to a connection that matches."
+    )
+    workloads: Annotated[tuple[Workload, ...] | None, Field(min_length=1)] = Field(
+        default=None, description="`mcp:SERVER`, `mcp:*` or `shell`; default: all of the agent's."
+    )
+    tools: Annotated[
+        Annotated[tuple[ToolGlob, ...] | None, Field(min_length=1)],
+        NotYet("leave it out: the rule then stands for every tool of the workload"),
+    ] = Field(default=None, description="Open only while a call of such a tool is in flight.")
+    to: Destination = Field(description="Where the rule applies.")
+    proto: Annotated[
+        Literal["tls", "http", "tcp", "ssh", "postgres"] | None,
+        Only("tls", "http", "tcp", instead="supported: tls, http, tcp (opaque, by name and port)"),
+    ] = Field(default=None, description="What the first bytes must be. Required in an allow rule.")
+    tls: TlsOptions | None = Field(default=None, description="Options of `proto: tls`.")
+    http: Annotated[tuple[HttpMatch, ...] | None, Field(min_length=1)] = Field(
+        default=None, description="Which requests pass, with `proto: http`."
+    )
+    credentials: Annotated[
+        Annotated[tuple[Credential, ...] | None, Field(min_length=1)],
+        NotYet("a secret can reach a server as an environment variable: servers.NAME.secrets"),
+    ] = Field(default=None, description="Secrets the gateway adds to intercepted requests.")
+    mode: Annotated[Literal["enforce", "audit"], Only("enforce")] = Field(
+        default="enforce", description="`audit`: record what would be denied, and allow."
+    )
+    until: Annotated[str | None, NotYet("take the rule out when its time is over")] = Field(
+        default=None, description="RFC 3339 time after which the rule no longer matches."
+    )
+    allow_private: Annotated[tuple[Cidr, ...] | None, Field(min_length=1)] = Field(
+        default=None, description="Private blocks that this rule's hosts may resolve into."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        problem = _deny_problem(self) if self.action == "deny" else _allow_problem(self)
+        if problem:
+            raise refuse(*problem)
+        return self
+
+
+def _deny_problem(rule: EgressRule) -> tuple[str, str] | None:
+    for key in ("proto", "tls", "http", "credentials", "allow_private"):
+        if getattr(rule, key) is not None:
+            return f"a deny rule has no {key!r}", "it denies whatever the connection would carry; leave the key out"
+    return None
+
+
+def _allow_problem(rule: EgressRule) -> tuple[str, str] | None:
+    if rule.to.ports is None:
+        return "an allow rule needs to.ports", "expected to: {…, ports: [443]}"
+    if rule.proto is None:
+        return "an allow rule needs proto", "expected proto: tls, http or tcp"
+    if rule.tls is not None and rule.proto != "tls":
+        return "tls options without proto: tls", "expected proto: tls, or no tls key"
+    if rule.http is not None and rule.proto != "http":
+        return "http matches without proto: http", "the inside of tls can't be seen without interception"
+    if rule.allow_private is not None and rule.to.hosts is None:
+        return "allow_private without hosts", "it says what names may resolve to; addresses are opened by to.cidrs"
+    for block in rule.allow_private or ():
+        if not is_within(block, *PRIVATE_RANGES):
+            return f"allow_private: {block} is not private", f"expected a block inside {_listed(PRIVATE_RANGES)}"
+    for block in rule.to.cidrs or ():
+        if is_within(block, *(network for network, floor in _BLOCKS if floor)):
+            return f"to.cidrs: no rule opens {block}", "it lies in the address floor; an operator's pin can open a name"
+    return None
+
+
+def _listed(networks: tuple[Network, ...]) -> str:
+    return ", ".join(map(str, networks))
+
+
+class EgressLimits(Model):
+    """Bounds of one workload's connections. They only narrow what the system allows anyway."""
+
+    conns: Annotated[int | None, Field(ge=1, le=bounds.FLOWS)] = Field(
+        default=None, description=f"Connections at once; default and most {bounds.FLOWS}."
+    )
+    new_conns: Annotated[CountRate | None, NotYet("the seal bounds new connections to 200/s")] = Field(
+        default=None, description="New connections a time."
+    )
+    bytes_out: Annotated[SizeRate | None, NotYet("bytes are counted in the audit log's close records")] = Field(
+        default=None, description="Bytes sent a time."
+    )
+    bytes_in: Annotated[SizeRate | None, NotYet("bytes are counted in the audit log's close records")] = Field(
+        default=None, description="Bytes received a time."
+    )
+    names: Annotated[
+        Annotated[int | None, Field(ge=1, le=bounds.SYNTHETIC_NAMES)],
+        NotYet(f"a sandbox may ask for {bounds.SYNTHETIC_NAMES} distinct names"),
+    ] = Field(default=None, description="Distinct names ever asked for.")
+    peek: Annotated[Seconds | None, Field(gt=0, le=120)] = Field(
+        default=None, description="How long the first bytes may take; default 10s."
+    )
+    connect: Annotated[Seconds | None, Field(gt=0, le=120)] = Field(
+        default=None, description="How long a connection may take to be made; default 15s."
+    )
+    idle: Annotated[Seconds | None, Field(gt=0, le=86400)] = Field(
+        default=None, description="Silence after which a connection is closed; default 5m."
+    )
+
+
+class EgressPolicy(Model):
+    """One scope. What no rule allows is denied; no rules at all deny everything."""
+
+    mode: Annotated[
+        Literal["enforce", "audit", "learn", "offline", "allowlist"],
+        Only("enforce", "offline", "allowlist"),
+    ] = Field(default="enforce", description="`offline` denies everything, `allowlist` allows `allowedOrigins`.")
+    rules: tuple[EgressRule, ...] = Field(default=(), description="Order does not matter.")
+    allowed_origins: tuple[OriginText, ...] | None = Field(
+        default=None, alias="allowedOrigins", description="With `mode: allowlist`: one rule an origin."
+    )
+    limits: EgressLimits | None = Field(default=None, description="Bounds of the workload's connections.")
+    on_sink_failure: Annotated[Literal["block", "allow"], Only("block")] = Field(
+        default="block", description="What happens to new connections while nothing can be recorded."
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if (self.mode == "allowlist") != (self.allowed_origins is not None):
+            raise refuse("mode: allowlist and allowedOrigins go together", "expected both, or mode: enforce with rules")
+        if self.mode in ("offline", "allowlist") and self.rules:
+            raise refuse(f"mode: {self.mode} has no rules", "expected mode: enforce with rules")
+        return self
+
+    @property
+    def all_rules(self) -> tuple[EgressRule, ...]:
+        """The rules, those that `allowedOrigins` stands for included."""
+        if self.allowed_origins is None:
+            return self.rules
+        origins = dict.fromkeys(parse_origin(text, ORIGIN_SCHEMES) for text in self.allowed_origins)
+        return tuple(rule_for(origin, "origin") for origin in origins)
+
+
+def rule_for(origin: Origin, prefix: str) -> EgressRule:
+    """The allow rule that an origin is short for; its id is `prefix:` and the origin."""
+    to = (
+        Destination(hosts=(origin.host,), ports=(origin.port,))
+        if origin.host
+        else Destination(cidrs=(origin.network,) if origin.network else None, ports=(origin.port,))
+    )
+    return EgressRule(id=f"{prefix}:{origin}", action="allow", to=to, proto=origin.proto)

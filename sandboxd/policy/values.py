@@ -1,0 +1,240 @@
+"""The typed text forms of a policy (durations, sizes, rates, names), and the marks for what has no behaviour yet.
+
+Called by the models only. A value in a file is text with a unit; in Python it is a number.
+"""
+
+import ipaddress
+import json
+import posixpath
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError, core_schema
+
+_NUMBER = r"(0|[1-9][0-9]{0,11})(\.[0-9]{1,6})?"
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_PER = {"s": 1, "m": 60, "min": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
+_DURATION_FORM = rf"^{_NUMBER}(ms|s|m|h|d)$"
+_SIZE_FORM = rf"^{_NUMBER}(B|KiB|MiB|GiB|TiB)$"
+_COUNT_RATE_FORM = r"^(0|[1-9][0-9]{0,11})/(s|m|min|h|hour|d|day)$"
+_SIZE_RATE_FORM = rf"^{_NUMBER}(B|KiB|MiB|GiB|TiB)/(s|m|min|h|hour|d|day)$"
+
+
+def refuse(message: str, expected: str = "") -> PydanticCustomError:
+    """The error a validator raises; `expected` is shown beside it."""
+    return PydanticCustomError("policy", "{text}", {"text": message, "expected": expected})
+
+
+class Model(BaseModel):
+    """Base of every part of a policy: unknown keys are errors, no value is coerced, nothing changes afterwards."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, defer_build=True, use_attribute_docstrings=False,
+        hide_input_in_errors=True, validate_default=False,
+    )  # fmt: skip
+
+    def to_wire(self) -> dict[str, Any]:
+        """Plain JSON that `from_wire` turns back into an equal value."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    @classmethod
+    def from_wire(cls, value: dict[str, Any]) -> Self:
+        """Raises pydantic.ValidationError, whose text never shows the input."""
+        return cls.model_validate_json(json.dumps(value))
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """Marks a key that is designed and has no behaviour yet: its form is checked, then it is refused."""
+
+    instead: str = ""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        def check(value: Any, inner: Callable[[Any], Any]) -> Any:
+            if inner(value) is None:
+                return None
+            raise PydanticCustomError("not_supported", "not supported yet", {"expected": self.instead})
+
+        return core_schema.no_info_wrap_validator_function(check, handler(source))
+
+
+class Only:
+    """Marks a key of which only some values have behaviour yet."""
+
+    def __init__(self, *values: Any, instead: str = "") -> None:
+        self.values = values
+        self.instead = instead or f"supported: {', '.join(map(str, values))}"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        def check(value: Any) -> Any:
+            if value is None or value in self.values:
+                return value
+            raise PydanticCustomError(
+                "not_supported", "{value} is not supported yet", {"value": str(value), "expected": self.instead}
+            )
+
+        return core_schema.no_info_after_validator_function(check, handler(source))
+
+
+def text_form(parse: Callable[[str], Any]) -> BeforeValidator:
+    """Text in a file becomes the number; Python code may give the number itself."""
+
+    def read(value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, str):
+            return parse(value)
+        if info.mode == "json":
+            return parse(f"{value}")
+        return value
+
+    return BeforeValidator(read)
+
+
+def _scaled(text: str, form: str, units: dict[str, Any], expected: str) -> float:
+    found = re.fullmatch(form, text)
+    if not found:
+        raise refuse(f"expected {expected}")
+    return float(found[1] + (found[2] or "")) * units[found[3]]
+
+
+def parse_duration(text: str) -> float:
+    """Seconds."""
+    return _scaled(text, _DURATION_FORM, _SECONDS, "a duration with its unit, such as 500ms, 10s, 5m, 2h or 7d")
+
+
+def parse_size(text: str) -> int:
+    """Bytes."""
+    size = _scaled(text, _SIZE_FORM, _BYTES, "a size with its unit, such as 64KiB, 512MiB or 2GiB")
+    return int(size)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`amount` (of bytes or of events) in each `seconds`."""
+
+    amount: int
+    seconds: int
+
+
+def parse_count_rate(text: str) -> Rate:
+    """`50/s`."""
+    found = re.fullmatch(_COUNT_RATE_FORM, text)
+    if not found:
+        raise refuse("expected a rate, such as 50/s, 100/min or 1000/day")
+    return Rate(int(found[1]), _PER[found[2]])
+
+
+def parse_size_rate(text: str) -> Rate:
+    """`2GiB/day`."""
+    size, _, per = text.partition("/")
+    if not re.fullmatch(_SIZE_RATE_FORM, text):
+        raise refuse("expected an amount a time, such as 10MiB/min or 2GiB/day")
+    return Rate(parse_size(size), _PER[per])
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest form that `parse_duration` reads back."""
+    for unit, scale in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if seconds >= scale and seconds % scale == 0:
+            return f"{int(seconds // scale)}{unit}"
+    return f"{round(seconds * 1000)}ms"
+
+
+def format_size(size: int) -> str:
+    """The shortest form that `parse_size` reads back."""
+    for unit, scale in reversed(_BYTES.items()):
+        if size >= scale and size % scale == 0:
+            return f"{size // scale}{unit}"
+    return f"{size}B"
+
+
+def _format_rate(rate: Rate) -> str:
+    return f"{rate.amount}/{next(unit for unit, seconds in _PER.items() if seconds == rate.seconds)}"
+
+
+def _format_size_rate(rate: Rate) -> str:
+    return f"{rate.amount}B/{next(unit for unit, seconds in _PER.items() if seconds == rate.seconds)}"
+
+
+def _json_form(pattern: str, *examples: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": list(examples)})
+
+
+def written(form: Callable[[Any], str]) -> PlainSerializer:
+    return PlainSerializer(form, return_type=str, when_used="json")
+
+
+Seconds = Annotated[
+    float, text_form(parse_duration), written(format_duration), _json_form(_DURATION_FORM, "10s", "5m")
+]  # fmt: skip
+Bytes = Annotated[int, text_form(parse_size), written(format_size), _json_form(_SIZE_FORM, "64MiB", "2GiB")]
+
+
+class _RateSchema:
+    """Lets pydantic hold a `Rate` that the text form made."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.is_instance_schema(Rate)
+
+
+CountRate = Annotated[
+    Rate, _RateSchema(), text_form(parse_count_rate), written(_format_rate), _json_form(_COUNT_RATE_FORM, "50/s")
+]  # fmt: skip
+SizeRate = Annotated[
+    Rate, _RateSchema(), text_form(parse_size_rate), written(_format_size_rate), _json_form(_SIZE_RATE_FORM, "2GiB/day")
+]  # fmt: skip
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def parse_network(text: str) -> Network:
+    """A CIDR block without host bits. Raises a validator's error that says what is wrong."""
+    expected = "expected a block in CIDR form, such as 10.1.2.0/24 or fd12::/64"
+    if "/" not in text:
+        raise refuse(f"no prefix length; {expected}", f"a single address: {text[:45]}/{128 if ':' in text else 32}")
+    try:
+        return ipaddress.ip_network(text, strict=True)
+    except ValueError as error:
+        raise refuse(f"{error}" if "host bits" in str(error) else "not an address block", expected) from None
+
+
+class _NetworkSchema:
+    """Lets pydantic hold the network that the text form made."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.is_instance_schema((ipaddress.IPv4Network, ipaddress.IPv6Network))
+
+
+Cidr = Annotated[
+    Network, _NetworkSchema(), text_form(parse_network), written(str),
+    WithJsonSchema({"type": "string", "examples": ["10.1.2.3/32", "fd12:3456::/48"]}),
+]  # fmt: skip
+
+
+def _normal_path(path: str) -> str:
+    if path != posixpath.normpath(path) or path.startswith("//"):
+        raise refuse("expected a path without `.`, `..`, doubled or trailing slashes")
+    return path
+
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+# The name of a server, an agent, a volume: short, and safe in labels, tool names and audit rows.
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?$")]
+SecretName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+InsidePath = Annotated[str, Field(pattern=r"^/[^\x00]{0,4095}$"), AfterValidator(_normal_path)]
+ToolGlob = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_*?/.-]{1,128}$")]
+Text = Annotated[str, Field(max_length=4096)]
