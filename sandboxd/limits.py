@@ -28,6 +28,10 @@ RESOLVE = 10.0
 # Bytes a pump may hold per direction of a connection.
 PUMP_BUFFER = 256 * KIB
 
+# A DNS query is 12 + 259 bytes and EDNS options, padded to 128 at most (RFC 8467); a reply over UDP stays unfragmented.
+DNS_QUERY = 4 * KIB
+DNS_UDP_REPLY = 1232
+
 # In the namespace (sealing.md): flows at once, new a second; the same numbers stand in seal.nft.
 FLOWS = 256
 NEW_FLOWS_PER_SECOND = 200
