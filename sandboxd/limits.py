@@ -36,6 +36,10 @@ DNS_UDP_REPLY = 1232
 FLOWS = 256
 NEW_FLOWS_PER_SECOND = 200
 
+# DNS over TCP: connections at once of a sandbox, and how long one may stay, whatever it does.
+DNS_CONNECTIONS = 16
+DNS_CONNECTION = 30.0
+
 # Distinct names a sandbox may ever ask for: each takes one synthetic address (198.18.0.0/15).
 SYNTHETIC_NAMES = 4096
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from sandboxd import limits
 from sandboxd.audit.events import Event
 from sandboxd.reasons import Reason
 
@@ -91,9 +92,11 @@ class SpliceEnded:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The policy or the sandbox is gone."""
+    """The policy or the sandbox is gone, or this is a bug's end. Bytes that a splice passed until now."""
 
     reason: Reason
+    bytes_out: int = 0
+    bytes_in: int = 0
 
 
 InputEvent = (
@@ -113,10 +116,11 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Connect to the first of `addresses` (packed, vetted) that answers, within `limits.CONNECT` in all."""
+    """Connect to the first of `addresses` (packed, vetted) that answers, within `seconds` in all."""
 
     addresses: tuple[bytes, ...]
     port: int
+    seconds: float = limits.CONNECT
 
 
 @dataclass(frozen=True, slots=True)

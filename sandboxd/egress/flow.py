@@ -1,0 +1,295 @@
+"""One captured connection as a state machine: events in, commands out (egress.md 3–6). Pure.
+
+It asks `policy.decide` for every verdict and records each before bytes pass. Plain HTTP is denied so far. Not here:
+sockets, clocks, resolvers. Called by `egress.gateway.pump`.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Any
+
+from sandboxd.audit.events import Subject
+from sandboxd.egress.commands import (
+    ClientData,
+    ClientEof,
+    ClientLost,
+    Close,
+    Command,
+    Connected,
+    ConnectFailed,
+    Dial,
+    InputEvent,
+    Resolve,
+    Resolved,
+    ResolveFailed,
+    Revoked,
+    Splice,
+    SpliceEnded,
+    StartTimer,
+    StopTimer,
+    TimedOut,
+    ToClient,
+    ToUpstream,
+)
+from sandboxd.egress.ledger import Ledger, addresses_text
+from sandboxd.egress.wire.outcome import NeedMore, Refusal
+from sandboxd.egress.wire.tls import ACCESS_DENIED, ClientHello, ClientHelloReader
+from sandboxd.policy.decide import decide, judge_address
+from sandboxd.policy.hosts import audit_name
+from sandboxd.policy.matching import CompiledEgress
+from sandboxd.policy.requests import AddressVerdict, ConnectRequest, Decision, Request, Target, TlsRequest
+from sandboxd.reasons import Layer, Reason, Verdict
+
+PEEK_TIMER = "peek"
+
+
+class State(Enum):
+    """Where a connection stands."""
+
+    NEW = auto()
+    PEEK = auto()  # the first bytes are being read
+    RESOLVE = auto()
+    DIAL = auto()
+    SPLICE = auto()
+    OVER = auto()
+
+
+class Flow:
+    """A connection to `target`, asked for by `subject`, under `policy`.
+
+    `new_id` makes record ids, `wall` tells the time, `is_host` whether a packed address is this host's own. Events
+    after the end are ignored; a denial is the answer to everything that isn't expected.
+    """
+
+    def __init__(
+        self,
+        policy: CompiledEgress,
+        target: Target,
+        subject: Subject,
+        new_id: Callable[[], str],
+        wall: Callable[[], float],
+        is_host: Callable[[bytes], bool],
+    ) -> None:
+        self._policy = policy
+        self._target = target
+        self._is_host = is_host
+        self._ledger = Ledger(target, subject, new_id, wall)
+        self._state = State.NEW
+        self._decision = Decision()
+        self._hello = ClientHelloReader()
+        self._first = bytearray()
+        self._detail: dict[str, Any] = {}
+        self._tls: TlsRequest | None = None
+        self._dialing: tuple[bytes, ...] = ()
+
+    @property
+    def over(self) -> bool:
+        """Whether the flow has ended."""
+        return self._state is State.OVER
+
+    @property
+    def _speaks_tls(self) -> bool:
+        """Whether an alert is what the workload waits for."""
+        return self._decision.proto == "tls" and self._state is not State.NEW
+
+    def start(self) -> list[Command]:
+        """The connection was accepted; nothing has been read."""
+        self._decision = decide(self._policy, ConnectRequest(self._target))
+        if not self._decision.allowed:
+            return self._deny(self._decision)
+        if self._target.address is not None:
+            (verdict,) = self._judge((self._target.address,))
+            if not verdict.allowed:
+                return self._deny(self._refusal(verdict.reason, Layer.CONNECT))
+        return self._open_for(self._decision)
+
+    def handle(self, event: InputEvent) -> list[Command]:
+        """What follows from `event`."""
+        if self._state is State.OVER:
+            return []
+        if isinstance(event, Revoked):
+            return self._revoked(event)
+        if isinstance(event, Resolved | ResolveFailed | Connected | ConnectFailed):
+            return self._outward(event)
+        return self._inward(event)
+
+    def judge_again(self, policy: CompiledEgress) -> bool:
+        """`policy` replaces the one so far: whether it still allows the connection. Where not, `Revoked` comes next."""
+        self._policy = policy
+        asked: list[Request] = [ConnectRequest(self._target)]
+        if self._tls is not None:
+            asked.append(self._tls)
+        for request in asked:
+            decision = decide(policy, request)
+            if not decision.allowed or decision.proto != self._decision.proto:
+                return False
+            self._decision = decision
+        return all(verdict.allowed for verdict in self._judge(self._dialing))
+
+    # --- first bytes ---------------------------------------------------------------------------------------------
+
+    def _open_for(self, decision: Decision) -> list[Command]:
+        if decision.proto == "tls":
+            self._state = State.PEEK
+            return [StartTimer(PEEK_TIMER, self._policy.limits.peek)]
+        if decision.proto == "tcp":
+            return self._resolve()
+        return self._deny(self._refusal(Reason.INTERNAL, Layer.CONNECT))
+
+    def _inward(self, event: InputEvent) -> list[Command]:
+        """Events of a connection that is not HTTP."""
+        if isinstance(event, ClientLost):
+            return self._vanished()
+        if isinstance(event, SpliceEnded):
+            return self._splice_ended(event)
+        if self._state is State.PEEK:
+            return self._peek(event)
+        if isinstance(event, ClientData):  # what came in while the upstream connection is being made
+            self._first += event.data
+        return []
+
+    def _peek(self, event: InputEvent) -> list[Command]:
+        if isinstance(event, TimedOut) and event.timer == PEEK_TIMER:
+            return self._deny(self._refusal(Reason.PEEK_TIMEOUT, Layer.FIRST_BYTES))
+        if isinstance(event, ClientEof):
+            return self._deny(self._refusal(Reason.MALFORMED, Layer.FIRST_BYTES))
+        if not isinstance(event, ClientData):
+            return []
+        seen = self._hello.feed(event.data)
+        if isinstance(seen, NeedMore):
+            return []
+        if isinstance(seen, Refusal):
+            return self._deny(self._refusal(seen.reason, Layer.FIRST_BYTES, seen.detail))
+        return self._greeted(seen)
+
+    def _greeted(self, hello: ClientHello) -> list[Command]:
+        self._tls = TlsRequest(self._target, hello.names, hello.ech)
+        self._first += hello.raw
+        self._detail = {
+            "sni": [audit_name(name) for name in hello.names],
+            "alpn": [_printable(name) for name in hello.alpn],
+        }
+        self._decision = decide(self._policy, self._tls)
+        stop: list[Command] = [StopTimer(PEEK_TIMER)]
+        if not self._decision.allowed:
+            return stop + self._deny(self._decision)
+        return stop + self._resolve()
+
+    # --- outward -------------------------------------------------------------------------------------------------
+
+    def _resolve(self) -> list[Command]:
+        if self._target.host is None:
+            assert self._target.address is not None
+            return self._dial((self._target.address,), self._target.port)
+        self._state = State.RESOLVE
+        pin = self._policy.pin_of(self._target.host)
+        if pin is None:
+            return [Resolve(self._target.host)]
+        self._ledger.pinned = True
+        return self._resolved((pin.address,), self._target.port if pin.port is None else pin.port)
+
+    def _outward(self, event: Resolved | ResolveFailed | Connected | ConnectFailed) -> list[Command]:
+        if isinstance(event, Resolved):
+            return self._resolved(event.addresses, self._target.port)
+        if isinstance(event, ResolveFailed):
+            return self._unreachable(self._refusal(Reason.DNS_FAIL, Layer.RESOLVE, event.detail))
+        if isinstance(event, ConnectFailed):
+            return self._unreachable(self._refusal(event.reason, Layer.DIAL, event.detail))
+        self._ledger.address = event.address
+        self._state = State.SPLICE
+        first = bytes(self._first)
+        self._first.clear()
+        self._ledger.bytes_out += len(first)
+        forward: list[Command] = [ToUpstream(first)] if first else []
+        return [*forward, Splice(self._policy.limits.idle)]
+
+    def _resolved(self, addresses: tuple[bytes, ...], port: int) -> list[Command]:
+        if not addresses:
+            return self._unreachable(self._refusal(Reason.DNS_FAIL, Layer.RESOLVE, "the name has no address"))
+        verdicts = self._judge(addresses)
+        vetted = tuple(verdict.address for verdict in verdicts if verdict.allowed)
+        dropped = [verdict for verdict in verdicts if not verdict.allowed]
+        if not vetted:
+            return self._unreachable(self._refusal(_why_none(dropped), Layer.RESOLVE, *_seen(dropped)))
+        return self._findings(dropped) + self._dial(vetted, port)
+
+    def _findings(self, dropped: Sequence[AddressVerdict]) -> list[Command]:
+        """A name that mixes forbidden and allowed addresses is what an operator should see."""
+        if not dropped:
+            return []
+        decision = self._refusal(_why_none(dropped), Layer.RESOLVE)
+        dropped_addresses = addresses_text([verdict.address for verdict in dropped])
+        return [self._ledger.finding(decision, dropped=dropped_addresses)]
+
+    def _dial(self, addresses: tuple[bytes, ...], port: int) -> list[Command]:
+        """The verdict is on record before the first packet leaves."""
+        self._dialing = addresses
+        self._ledger.address, self._ledger.port = addresses[0], port
+        dial = Dial(addresses, port, self._policy.limits.connect)
+        self._state = State.DIAL
+        return [self._ledger.decision(self._decision, **self._detail), dial]
+
+    def _judge(self, addresses: Sequence[bytes]) -> list[AddressVerdict]:
+        return [
+            judge_address(self._policy, self._decision, self._target, address, is_host=self._is_host(address))
+            for address in addresses
+        ]
+
+    # --- ends ----------------------------------------------------------------------------------------------------
+
+    def _refusal(self, reason: Reason, layer: Layer, *facts: str) -> Decision:
+        """A denial that no rule made; it keeps the rule under which the connection got so far."""
+        text = f"denied: {reason.value}" + (f" ({', '.join(facts)})" if facts else "")
+        rule, proto, mode = self._decision.rule, self._decision.proto, self._decision.mode
+        return Decision(Verdict.DENY, reason, layer, rule, proto, mode, text)
+
+    def _deny(self, decision: Decision) -> list[Command]:
+        """Record and end it the way the workload can understand best."""
+        record = self._ledger.decision(decision, **self._detail)
+        if self._speaks_tls and decision.reason is not Reason.PROTO_MISMATCH:
+            return [record, ToClient(ACCESS_DENIED), *self._end("denied", decision.reason, reset=False)]
+        return [record, *self._end("denied", decision.reason)]
+
+    def _unreachable(self, decision: Decision) -> list[Command]:
+        """The destination can't or must not be connected to."""
+        if not self._ledger.decided:
+            return self._deny(decision)
+        return self._end(decision.reason.value, decision.reason)
+
+    def _vanished(self) -> list[Command]:
+        unsaid = self._refusal(Reason.MALFORMED, Layer.FIRST_BYTES, "ended before anything could be decided")
+        record: list[Command] = [] if self._ledger.decided else [self._ledger.decision(unsaid, **self._detail)]
+        return record + self._end("client_lost", None)
+
+    def _splice_ended(self, event: SpliceEnded) -> list[Command]:
+        self._ledger.bytes_out += event.bytes_out
+        self._ledger.bytes_in += event.bytes_in
+        reason = Reason.IDLE if event.how == "idle" else None
+        return self._end(event.how, reason, reset=event.how != "eof")
+
+    def _revoked(self, event: Revoked) -> list[Command]:
+        self._ledger.bytes_out += event.bytes_out
+        self._ledger.bytes_in += event.bytes_in
+        if self._ledger.decided:
+            return self._end(event.reason.value, event.reason)
+        record = self._ledger.decision(self._refusal(event.reason, Layer.STREAM), **self._detail)
+        return [record, *self._end(event.reason.value, event.reason)]
+
+    def _end(self, how: str, reason: Reason | None, *, reset: bool = True) -> list[Command]:
+        self._state = State.OVER
+        return [self._ledger.close(how, reason), Close(reset=reset)]
+
+
+def _why_none(dropped: Sequence[AddressVerdict]) -> Reason:
+    """One reason for several: a rule's denial if there was any, since the floor is what else there is."""
+    ruled = [verdict.reason for verdict in dropped if not verdict.reason.value.startswith("floor_")]
+    return ruled[0] if ruled else Reason.RESOLVED_TO_FLOOR
+
+
+def _seen(dropped: Sequence[AddressVerdict]) -> list[str]:
+    return sorted({verdict.reason.value for verdict in dropped})
+
+
+def _printable(raw: bytes) -> str:
+    """Bytes from inside as a record may hold them."""
+    return raw.decode("ascii") if raw.isascii() and raw.decode("ascii").isprintable() else f"hex:{raw.hex()}"
