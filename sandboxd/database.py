@@ -4,8 +4,10 @@
 """
 
 import contextlib
+import fcntl
 import os
 import sqlite3
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -40,9 +42,12 @@ def open_database(path: Path, schema: Schema, *, durable: bool) -> sqlite3.Conne
     `durable`: each commit is on the disk before it returns (synchronous=FULL), else it survives the death of every
     process but perhaps not a power cut. The folder must exist. Raises DatabaseError.
     """
-    _make_file(path)
     try:
-        return _prepared(path, schema, durable=durable)
+        with _alone_in(path.parent):
+            _make_file(path)
+            return _prepared(path, schema, durable=durable)
+    except OSError as error:
+        raise DatabaseError(f"{path}: {error.strerror}", hint="the folder must exist and belong to this user") from None
     except sqlite3.Error as error:
         raise _explained(path, schema, error) from None
 
@@ -84,15 +89,21 @@ def _log(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Generator[None, None, None]:
+    """One process at a time prepares a file: SQLite's busy time-out does not cover the switch to WAL."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _make_file(path: Path) -> None:
     """Create it with our mode. Never opens an existing one: closing it would drop SQLite's locks in this process."""
-    if path.exists():
-        return
-    try:
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
-    except OSError as error:
-        raise DatabaseError(f"{path}: {error.strerror}", hint="the folder must exist and belong to this user") from None
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
 
 
 def _connect(path: Path, mode: str, *options: str) -> sqlite3.Connection:
@@ -103,20 +114,23 @@ def _connect(path: Path, mode: str, *options: str) -> sqlite3.Connection:
 def _prepared(path: Path, schema: Schema, *, durable: bool) -> sqlite3.Connection:
     connection = reopen_database(path, durable=durable)
     try:
-        if _checked_version(connection, path, schema) < len(schema.steps):
+        version = _checked_version(connection, path, schema)
+        if version < len(schema.steps):
             connection.execute("PRAGMA journal_mode=WAL")
-            _migrate(connection, path, schema)
+            _migrate(connection, schema, version)
+        connection.execute("BEGIN IMMEDIATE")  # a file that can't be written shows now, not at the first record
+        connection.execute("ROLLBACK")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
-    """All missing steps in one transaction: of several processes the first does it, the others find it done."""
+def _migrate(connection: sqlite3.Connection, schema: Schema, version: int) -> None:
+    """All missing steps in one transaction, so that every reader sees one version."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for step in schema.steps[_checked_version(connection, path, schema) :]:
+        for step in schema.steps[version:]:
             for statement in filter(str.strip, step.split(";")):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id={schema.application}")
@@ -128,9 +142,11 @@ def _migrate(connection: sqlite3.Connection, path: Path, schema: Schema) -> None
 
 
 def _checked_version(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
+    connection.execute("BEGIN")  # one snapshot for the three
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    connection.execute("COMMIT")
     if application != schema.application and (application or version or tables):
         raise DatabaseError(f"{path} is not a sandboxd {schema.kind} database", hint="move it away, or name another")
     if version > len(schema.steps):
