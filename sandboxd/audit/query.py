@@ -92,12 +92,14 @@ class AuditLog:
         since: float | None = None,
         until: float | None = None,
         after: int = 0,
+        upto: int | None = None,
         limit: int | None = None,
     ) -> list[Record]:
         """Records that match all that is given, oldest first; with `limit` the newest so many of them.
 
         `host`: a name or address as recorded, `*` in it stands for anything; a DNS record is found by what it asked
-        for. `since`, `until`: wall seconds, inclusive and exclusive. `after`: see `position`.
+        for. `since`, `until`: wall seconds, inclusive and exclusive. `after`, `upto`: what was appended behind
+        the one `position` and not behind the other.
         """
         equal = dict(zip(_EQUAL, (agent, sandbox, workload, event, verdict, connection), strict=True))
         terms: list[tuple[str, tuple[Any, ...]]] = [
@@ -110,6 +112,8 @@ class AuditLog:
             terms.append(("ts >= ?", (since,)))
         if until is not None:
             terms.append(("ts < ?", (until,)))
+        if upto is not None:
+            terms.append(("row <= ?", (upto,)))
         terms.append(("row > ?", (after,)))
         where, values = " AND ".join(t for t, _ in terms), [v for _, vs in terms for v in vs]
         sql = f"SELECT record FROM records WHERE {where} ORDER BY row DESC LIMIT ?"  # noqa: S608 (terms are ours)
@@ -118,7 +122,7 @@ class AuditLog:
         return [_parsed(text) for (text,) in reversed(rows)]
 
     def position(self) -> int:
-        """Where the log ends now, for `find(after=…)`: what is appended later lies behind it."""
+        """Where the log ends now: what is appended later lies behind it."""
         with _reading():
             (last,) = self._connection.execute("SELECT coalesce(max(row), 0) FROM records").fetchone()
         return int(last)
