@@ -17,8 +17,8 @@ from sandboxd.database import open_database_read_only
 from sandboxd.errors import SandboxdError, UsageError
 from sandboxd.reasons import Verdict
 
-# A shorter beginning of an id says almost nothing: a ULID starts with the time.
-SHORTEST_PREFIX = 8
+# A shorter part of an id says almost nothing: a ULID begins with the time.
+SHORTEST_PART = 8
 
 _EQUAL = ("agent", "sandbox", "workload", "event", "verdict", "connection")
 
@@ -128,24 +128,25 @@ class AuditLog:
         return int(last)
 
     def get(self, id: str) -> Record:
-        """The record of this id, or of the only id that begins so (`SHORTEST_PREFIX` characters at least).
+        """The record of this id, or of the only one that begins or ends so (`SHORTEST_PART` characters at least).
 
         Raises UsageError where there is none, or more than one.
         """
         wanted = id.upper()
-        if len(wanted) < SHORTEST_PREFIX:
-            raise UsageError(
-                f"id {id!r} is too short", hint=f"give {SHORTEST_PREFIX} characters or more", code="bad_id"
-            )
-        with _reading():
-            rows = self._connection.execute(
-                "SELECT id, record FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT 2", (wanted, wanted + "~")
-            ).fetchall()
+        if len(wanted) < SHORTEST_PART:
+            raise UsageError(f"id {id!r} is too short", hint=f"give {SHORTEST_PART} characters or more", code="bad_id")
+        rows = self._with_id("id = ?", wanted)
+        rows = rows or self._with_id("id >= ? AND id < ?", wanted, wanted + "~")
+        rows = rows or self._with_id("substr(id, ?) = ?", -len(wanted), wanted)
         if not rows:
             raise UsageError(f"no record {id!r}", hint="`sandboxd audit ls` shows ids", code="no_record")
-        if len(rows) > 1 and rows[0][0] != wanted:
-            raise UsageError(f"more than one record begins with {id!r}", hint="give more characters", code="bad_id")
+        if len({found for found, _ in rows}) > 1:
+            raise UsageError(f"more than one record is {id!r}", hint="give more characters", code="bad_id")
         return _parsed(rows[0][1])
+
+    def _with_id(self, term: str, *values: object) -> list[tuple[str, str]]:
+        with _reading():
+            return self._connection.execute(f"SELECT id, record FROM records WHERE {term} LIMIT 2", values).fetchall()  # noqa: S608
 
     def verify(self, anchors: Mapping[str, Tip] | None = None) -> Verification:
         """Walk every writer's chain. Never raises for what it finds: every flaw is a `Break`.

@@ -59,7 +59,7 @@ def ls(
 
 @app.command("show")
 def show(
-    id: Annotated[str, typer.Argument(help="The record's id, or its first 8 characters or more.")],
+    id: Annotated[str, typer.Argument(help="A record's id, or its first or last 8 characters or more.")],
     as_json: _Json = False,
 ) -> None:
     """One record with every field, and the others of its connection."""
@@ -73,7 +73,7 @@ def show(
     console.print(_fields(record))
     if others := [r for r in related if r.event.id != record.event.id]:
         console.print("\nOf the same connection:", highlight=False)
-        console.print(_table(others))
+        console.print(_table(others, console.width))
 
 
 @app.command("verify")
@@ -101,7 +101,7 @@ def parse_since(text: str, now: float) -> float:
 
     Raises UsageError.
     """
-    if match := re.fullmatch(r"(\d{1,9})([smhd])", text):
+    if match := re.fullmatch(r"([0-9]{1,9})([smhd])", text):
         return now - int(match[1]) * _UNITS[match[2]]
     try:
         return datetime.fromisoformat(text).timestamp()
@@ -116,10 +116,15 @@ def _open() -> "AuditLog":
     return AuditLog(load_settings().audit_database)
 
 
+def rest() -> None:
+    """Until the next look."""
+    threading.Event().wait(FOLLOW_INTERVAL)
+
+
 def _follow(wanted: dict[str, Any], end: int, show: Any) -> None:
-    never = threading.Event()
     try:
-        while not never.wait(FOLLOW_INTERVAL):
+        while True:
+            rest()
             with _open() as log:  # anew each time: a reader without write permission sees a snapshot
                 start, end = end, log.position()
                 if end > start:
@@ -144,7 +149,7 @@ def _read_anchors(path: Path) -> "dict[str, Any]":
 def _console() -> "Console":
     from rich.console import Console
 
-    return Console() if sys.stdout.isatty() else Console(width=180)
+    return Console() if sys.stdout.isatty() else Console(width=200)
 
 
 def _print_json(records: "Sequence[Record]") -> None:
@@ -162,27 +167,47 @@ class _Lines:
 
     def __call__(self, records: "Sequence[Record]") -> None:
         if records or self._first:
-            _console().print(_table(records, heading=self._first))
+            console = _console()
+            console.print(_table(records, console.width, heading=self._first))
         self._first = False
 
 
-def _table(records: "Sequence[Record]", *, heading: bool = True) -> "Table":
+# Of a column: its width, or a share of what is left (negative). The second line is left out on a narrow terminal.
+_COLUMNS = {"time": 14, "id": 10, "event": 8, "destination": -6, "verdict": 10, "rule": -2, "reason": 14}
+_WIDE_COLUMNS = {"who": -3, "out / in": 13}
+_NARROW = 110
+_ID_SHOWN = 10
+
+
+def _table(records: "Sequence[Record]", width: int, *, heading: bool = True) -> "Table":
+    """Columns stand at the same places whatever is in them, so that batches line up."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(show_header=heading, box=None, pad_edge=False)
-    widths = {"time": 15, "id": 26, "who": 16, "event": 8, "destination": 28, "verdict": 10, "rule": 8, "reason": 12}
-    for name, width in widths.items():
-        table.add_column(name, min_width=width, overflow="fold")
-    table.add_column("out / in", justify="right")
+    columns = _COLUMNS | (_WIDE_COLUMNS if width >= _NARROW else {})
+    table = Table(show_header=heading, box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=True)
+    for name, size in columns.items():
+        table.add_column(name, overflow="fold", width=max(size, 0) or None, ratio=max(-size, 0) or None)
     for record in records:
-        e = record.event
-        when = datetime.fromtimestamp(e.ts).strftime("%m-%d %H:%M:%S")
-        verdict = Text(str(e.verdict or ""), style=_COLOURS[e.verdict] if e.verdict else "")
-        who = harmless(f"{e.subject.agent}/{e.subject.workload}")
-        cells = (when, e.id, who, e.event, destination(record), verdict, e.rule or "", e.reason or "", _bytes(e.detail))
-        table.add_row(*(c if isinstance(c, Text) else Text(harmless(c)) for c in cells))
+        row, verdict = _row(record), record.event.verdict
+        colour = _COLOURS[verdict] if verdict else ""
+        table.add_row(*(Text(harmless(row[name]), style=colour if name == "verdict" else "") for name in columns))
     return table
+
+
+def _row(record: "Record") -> dict[str, str]:
+    e = record.event
+    return {
+        "time": datetime.fromtimestamp(e.ts).strftime("%m-%d %H:%M:%S"),
+        "id": e.id[-_ID_SHOWN:],
+        "event": e.event,
+        "destination": destination(record),
+        "verdict": e.verdict or "",
+        "rule": e.rule or "",
+        "reason": e.reason or "",
+        "who": f"{e.subject.agent}/{e.subject.workload}",
+        "out / in": _bytes(e.detail),
+    }
 
 
 def destination(record: "Record") -> str:

@@ -95,13 +95,14 @@ def test_get(path: Path) -> None:
         assert log.get("01m8nr4cegj3sm8p0000000003").event == event(3)
 
 
-def test_unique_prefix(tmp_path: Path) -> None:
+def test_unique_beginning_or_end(tmp_path: Path) -> None:
     path = tmp_path / "audit.db"
     with open_sink(path, "w") as sink:
         sink.emit(event(1, id="01AAAAAAAAAAAAAAAAAAAAAAAA"))
         sink.emit(event(2, id="01BBBBBBBBBBBBBBBBBBBBBBBB"))
     with AuditLog(path) as log:
         assert log.get("01AAAAAA").event.ts == 1001.0
+        assert log.get("bbbbbbbb").event.ts == 1002.0
 
 
 def test_reads_while_nobody_may_write_the_folder(path: Path) -> None:
