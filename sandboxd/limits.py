@@ -68,3 +68,28 @@ GATEWAY_RESTART = 10.0
 
 # A workspace is searched for sockets up to so many entries (egress.md 9).
 WORKSPACE_SCAN = 200_000
+
+# The warden. What Docker answers: a listing of 10,000 containers is about 20 MiB.
+ENGINE_HEAD = 64 * KIB
+ENGINE_BODY = 64 * MIB
+# What a container can be given: below, Docker or the gate does not start; above, it is a mistake.
+MEMORY_LEAST = 6 * MIB
+MEMORY_MOST = 1 << 42
+MOUNTS = 16
+BUILD_FILES = 64
+BUILD_FILES_SIZE = 4 * MIB
+# cgroup v1 only: 40 connections to oneself would pin 250 MiB uncharged (sealing.md).
+SOCKET_MEMORY = 32 * MIB
+# Orders sent → the gate's lifeline comes in; it is a fork and a connect away.
+LIFELINE = 10.0
+# After SIGKILL: a process in an uninterruptible wait, then Docker's own cleaning up.
+STOP_KILL = 10.0
+# The longest grace a client may ask for.
+STOP_MOST = 600.0
+# A client's sandboxes at once.
+SANDBOXES = 256
+# One message to the gateway; one that takes longer to read it counts as dead.
+GATEWAY_SEND = 5.0
+# A gateway that lived shorter failed at its start; then the next one waits, at most so long.
+GATEWAY_STEADY = 2.0
+GATEWAY_PAUSE = 2.0

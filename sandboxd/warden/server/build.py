@@ -1,0 +1,108 @@
+"""A build's files, and the image that it becomes.
+
+The image gets neither the build's environment (it came with the gate's orders) nor its files, and starts nothing by
+itself: run by anyone else's `docker run` it ends at once. Called by `sandboxes`.
+"""
+
+import contextlib
+import ctypes
+import io
+import os
+import re
+import select
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+
+from sandboxd.errors import SandboxdError
+from sandboxd.warden.server.engine import Engine
+from sandboxd.warden.server.identity import Identity
+
+_NAME = re.compile(r"([a-z0-9]+(?:[._/-]+[a-z0-9]+)*):([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})")
+_LABEL = re.compile(r"sandboxd\.[a-z0-9.-]{1,64}")
+_CONTAINER_LABELS = ("sandbox", "agent", "workload", "run", "owner", "owner-start", "uid")
+
+_OPENAT2 = 437
+_RESOLVE_IN_ROOT = 0x10
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def pack_files(files: Mapping[str, str], uid: int) -> bytes:
+    """A tar of the files and the directory of each, owned by `uid`. Pure."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for folder in sorted({str(PurePosixPath(name).parent) for name in files}):
+            tar.addfile(_entry(folder, uid, 0o755, tarfile.DIRTYPE))
+        for name, text in files.items():
+            data = text.encode()
+            entry = _entry(name, uid, 0o644, tarfile.REGTYPE)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+def _entry(name: str, uid: int, mode: int, kind: bytes) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name.lstrip("/"))
+    entry.uid = entry.gid = uid
+    entry.mode = mode
+    entry.type = kind
+    return entry
+
+
+def drop_files(identity: Identity, files: Iterable[str]) -> None:
+    """Unlink the build's files from the container's root. Links inside lead nowhere but inside: the kernel resolves
+    every name within that root."""
+    root = os.open(f"/proc/{identity.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if select.select([identity.pidfd], [], [], 0)[0]:
+            raise SandboxdError("not_running", "the build has ended; it can only be committed while it runs")
+        for name in files:
+            path = PurePosixPath(name)
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                folder = _open_in_root(root, str(path.parent))
+                try:
+                    os.unlink(path.name, dir_fd=folder)
+                finally:
+                    os.close(folder)
+    finally:
+        os.close(root)
+
+
+def _open_in_root(root: int, path: str) -> int:
+    how = _OpenHow(os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT)
+    fd = _libc.syscall(_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+    if fd < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
+    return fd
+
+
+def commit(engine: Engine, container: str, name: str, labels: Mapping[str, str]) -> str:
+    """The container as image `name` (repository:tag); the new image's id. Raises SandboxdError `image_name`."""
+    match = _NAME.fullmatch(name)
+    if not match:
+        raise SandboxdError("image_name", f"not an image's name: {name[:80]!r}", hint="expected repository:tag")
+    return engine.commit(container, match[1], match[2], image_config(labels))
+
+
+def image_config(labels: Mapping[str, str]) -> dict[str, object]:
+    """What a committed image says of itself. Docker merges it over the container's: what is left empty here would
+    be taken from there. Pure; raises SandboxdError `image_label`."""
+    for label in labels:
+        if not _LABEL.fullmatch(label) or label.removeprefix("sandboxd.") in _CONTAINER_LABELS:
+            raise SandboxdError(
+                "image_label", f"not a label for an image: {label[:80]!r}", hint="expected sandboxd.NAME"
+            )
+    blank = {f"sandboxd.{label}": "" for label in _CONTAINER_LABELS}
+    return {
+        "Entrypoint": ["/bin/false"],
+        "Cmd": [],
+        "User": "65534:65534",
+        "WorkingDir": "/",
+        "Healthcheck": {"Test": ["NONE"]},
+        "Labels": {**blank, **labels},
+    }

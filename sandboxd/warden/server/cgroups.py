@@ -1,0 +1,81 @@
+"""A container's control group: who is in it, its socket memory, whether its memory limit killed.
+
+Version 1 and 2. Called by `identity`, and by `sandboxes` for the limits that Docker does not set.
+"""
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandboxd import limits
+
+_ROOT = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """Directories of one process's group: `processes` where they are listed, `memory` where memory is limited;
+    `unified`: version 2."""
+
+    processes: Path
+    memory: Path
+    unified: bool
+
+    def pids(self) -> tuple[int, ...]:
+        """Every process in it."""
+        return tuple(int(line) for line in (self.processes / "cgroup.procs").read_text().split())
+
+    def limit_sockets(self) -> None:
+        """Charge and bound socket memory. Version 1 does not charge it unless this is written (Docker's own option
+        silently does nothing); version 2 counts it within memory.max. Raises OSError."""
+        if not self.unified:
+            (self.memory / "memory.kmem.tcp.limit_in_bytes").write_text(str(limits.SOCKET_MEMORY))
+
+    def sockets_charged(self) -> bool:
+        """Whether socket memory is bounded; with version 2, whether the kernel counts it."""
+        if self.unified:
+            return any(line.startswith("sock ") for line in (self.memory / "memory.stat").read_text().splitlines())
+        return int((self.memory / "memory.kmem.tcp.limit_in_bytes").read_text()) <= limits.SOCKET_MEMORY
+
+    def killed_by_memory(self) -> bool:
+        """Whether the memory limit has killed anything in it; False once it is gone."""
+        with contextlib.suppress(OSError):
+            name = "memory.events" if self.unified else "memory.oom_control"
+            fields = dict(line.split() for line in (self.memory / name).read_text().splitlines())
+            return int(fields.get("oom_kill", "0")) > 0
+        return False
+
+
+def cgroup_of(pid: int) -> Cgroup:
+    """The group of a process. Raises OSError where it is gone."""
+    groups = parse_cgroups(Path(f"/proc/{pid}/cgroup").read_text())
+    if "pids" in groups and "memory" in groups:
+        return Cgroup(_ROOT / "pids" / groups["pids"], _ROOT / "memory" / groups["memory"], unified=False)
+    path = _ROOT / groups[""]
+    return Cgroup(path, path, unified=True)
+
+
+def parse_cgroups(text: str) -> dict[str, str]:
+    """Controller → path without its leading slash, from /proc/PID/cgroup; version 2's under the empty name. Pure."""
+    groups: dict[str, str] = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        groups.update(dict.fromkeys(controllers.split(","), path.lstrip("/")))
+    return groups
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot: with the pid it names a process for good. None: gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def own_start_ticks() -> int:
+    """The same of this process."""
+    ticks = start_ticks(os.getpid())
+    assert ticks is not None
+    return ticks

@@ -1,0 +1,140 @@
+"""The guardian: root, one thread, waits. Starts warden and gateway, replaces a dead gateway, cleans up after a dead
+warden, then ends.
+
+It parses nothing from outside, so it is the process that is there when the others are not. Killed itself, the gateway
+dies with it and the warden, which sees the end of its link, removes everything and ends. Not here: any operation.
+Called by `sandboxd run` before it gives up root.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+from sandboxd import channel, limits
+from sandboxd.errors import SandboxdError
+from sandboxd.settings import Settings
+from sandboxd.warden.server import prctl
+from sandboxd.warden.server.engine import Engine
+from sandboxd.warden.server.gateway_link import NewGateway
+from sandboxd.warden.server.operations import report_bug
+from sandboxd.warden.server.process import run_warden
+from sandboxd.warden.server.reap import reap
+
+Gateway = Callable[[socket.socket], int]
+
+
+def fork_processes(settings: Settings, gateway: Gateway) -> socket.socket:
+    """Start guardian, warden and gateway; the caller's connection to the warden. Needs root and a single thread.
+
+    `gateway` runs in the gateway's process after it has become `settings.gateway_user`, with its link to the warden;
+    it returns the exit code. Nothing is exec'ed: imports are shared, starting takes milliseconds.
+    """
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        _child("sandboxd-guard", lambda: _guard(theirs, settings, gateway), keep=(theirs,))
+    theirs.close()
+    return ours
+
+
+def _guard(clients: socket.socket, settings: Settings, gateway: Gateway) -> int:
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    link, wardens_link = socket.socketpair()
+    warden = os.fork()
+    if warden == 0:
+        work = lambda: run_warden(clients, wardens_link, settings)  # noqa: E731 (one line, one use)
+        _child("sandboxd-warden", work, keep=(clients, wardens_link))
+    wardens_link.close()
+    clients.close()
+    guarded = os.pidfd_open(warden)
+    try:
+        _keep_gateways(guarded, link, settings, gateway)
+    finally:
+        link.close()
+        _clean_up(settings)
+    return 0
+
+
+def _keep_gateways(warden: int, link: socket.socket, settings: Settings, gateway: Gateway) -> None:
+    """A gateway runs as long as the warden (its pidfd) does."""
+    pause = 0.0
+    while not _ended(warden, pause):
+        born = time.monotonic()
+        pid = _start_gateway(link, settings, gateway)
+        running = os.pidfd_open(pid)
+        try:
+            ended = select.select([warden, running], [], [])[0]
+            if warden in ended:
+                signal.pidfd_send_signal(running, signal.SIGKILL)
+        finally:
+            os.close(running)
+        os.waitpid(pid, 0)
+        # One that dies at once is started ever more slowly.
+        short = time.monotonic() - born < limits.GATEWAY_STEADY
+        pause = min(limits.GATEWAY_PAUSE, pause * 2 or 0.05) if short else 0.0
+
+
+def _start_gateway(link: socket.socket, settings: Settings, gateway: Gateway) -> int:
+    wardens, theirs = socket.socketpair()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _child("sandboxd-gate-way", lambda: _become_gateway(theirs, settings, gateway, parent), keep=(theirs,))
+    theirs.close()
+    with wardens, contextlib.suppress(OSError):  # a warden that is gone is seen by its pidfd
+        channel.send(link, NewGateway(), [wardens.fileno()])
+    return pid
+
+
+def _become_gateway(link: socket.socket, settings: Settings, gateway: Gateway, parent: int) -> int:
+    prctl.become_user(settings.gateway_user)
+    prctl.forbid_new_privileges()
+    prctl.be_undumpable()
+    prctl.die_with_parent(parent)
+    return gateway(link)
+
+
+def _ended(process: int, wait: float) -> bool:
+    return bool(select.select([process], [], [], wait)[0])
+
+
+def _clean_up(settings: Settings) -> None:
+    """After the warden: what it left is ownerless now."""
+    with contextlib.suppress(SandboxdError, OSError):  # Docker is down: the next start reaps
+        reap(Engine(str(settings.docker_socket)), settings.run_dir)
+
+
+def _child(name: str, work: Callable[[], int], keep: tuple[socket.socket, ...]) -> None:
+    """The whole life of a forked child: never returns into the parent's code."""
+    code = 125
+    try:
+        prctl.set_name(name)
+        _release_descriptors(keep)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        code = work()
+    except SandboxdError as error:
+        print(f"sandboxd: {name}: {error}", file=sys.stderr, flush=True)
+    except BaseException as error:  # noqa: BLE001 (the last frame of a process)
+        report_bug(name, error)
+    finally:
+        os._exit(code)
+
+
+def _release_descriptors(keep: tuple[socket.socket, ...]) -> None:
+    """Only stderr and `keep` stay: an inherited end of anyone's pipe would hide that its holder died."""
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    kept = sorted(sock.fileno() for sock in keep)
+    low = 3
+    for fd in kept:
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, os.sysconf("SC_OPEN_MAX"))

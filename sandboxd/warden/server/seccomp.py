@@ -1,0 +1,105 @@
+"""The system calls a workload has: an allow list of our own (seccomp.json), with the arguments that matter. Pure.
+
+Everything else fails with EPERM, whatever a newer kernel adds with ENOSYS, other architectures' calls kill. By
+equality, never by exclusion: the kernel cuts a 64-bit argument down to 32, so "not 40" has bypasses (sealing.md).
+Called by `sandboxes`.
+"""
+
+import functools
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+from sandboxd.errors import SandboxdError
+
+_TABLE = Path(__file__).with_name("seccomp.json")
+_ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
+
+_ENOSYS = 38
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_SOCK_STREAM, _SOCK_DGRAM, _SOCK_TYPES = 1, 2, 0xF
+_IPPROTO_TCP, _IPPROTO_UDP = 6, 17
+_NETLINK_ROUTE = 0
+# Every CLONE_NEW* that clone takes (CLONE_NEWTIME goes through clone3 and unshare only).
+_CLONE_NAMESPACES = 0x7E020000
+_SET_ID_BITS = 0o6000
+_S_IFMT, _S_IFIFO = 0o170000, 0o010000
+# open's flags with which its mode counts: O_CREAT and the bit of O_TMPFILE.
+_CREATES = 0o100 | 0o20000000
+_PERSONALITIES = (0, 0xFFFFFFFF)  # plain Linux, and asking
+
+Rule = dict[str, Any]
+
+
+@functools.cache
+def profile(*, unix_sockets: bool, machine: str = "") -> str:
+    """Docker's seccomp profile as JSON; `unix_sockets` False takes AF_UNIX's socket(), not socketpair(), away.
+
+    Raises SandboxdError `seccomp_arch` on an architecture whose calls were never checked.
+    """
+    architecture = _ARCHITECTURES.get(machine or platform.machine())
+    if architecture is None:
+        raise SandboxdError("seccomp_arch", f"no list of system calls for {machine or platform.machine()}")
+    return json.dumps(
+        {
+            "defaultAction": "SCMP_ACT_ERRNO",
+            "architectures": [architecture],
+            "syscalls": [*_listed(), *_sockets(unix_sockets), *_processes(), *_modes()],
+        },
+        separators=(",", ":"),
+    )
+
+
+def _listed() -> list[Rule]:
+    table = json.loads(_TABLE.read_text())
+    names = [name for group in table["allow"].values() for name in group]
+    return [_allow(names), {"names": table["absent"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS}]
+
+
+def _sockets(unix_sockets: bool) -> list[Rule]:
+    """socket(family, type, protocol): TCP and UDP, route netlink, and Unix sockets unless denied."""
+    rules = [
+        _allow(["socket"], _is(0, family), _masked(1, _SOCK_TYPES, kind), _is(2, protocol))
+        for family in (_AF_INET, _AF_INET6)
+        for kind, own in ((_SOCK_STREAM, _IPPROTO_TCP), (_SOCK_DGRAM, _IPPROTO_UDP))
+        for protocol in (0, own)
+    ]
+    rules.append(_allow(["socket"], _is(0, _AF_NETLINK), _is(2, _NETLINK_ROUTE)))
+    if unix_sockets:
+        rules.append(_allow(["socket"], _is(0, _AF_UNIX), _is(2, 0)))
+    return [*rules, _allow(["socketpair"], _is(0, _AF_UNIX), _is(2, 0))]
+
+
+def _processes() -> list[Rule]:
+    return [
+        _allow(["clone"], _masked(0, _CLONE_NAMESPACES, 0)),
+        *(_allow(["personality"], _is(0, value)) for value in _PERSONALITIES),
+    ]
+
+
+def _modes() -> list[Rule]:
+    """No set-id bits: on a mounted host directory they would count outside, for the directory's owner."""
+    return [
+        _allow(["chmod", "fchmod", "creat"], _masked(1, _SET_ID_BITS, 0)),
+        _allow(["fchmodat"], _masked(2, _SET_ID_BITS, 0)),
+        _allow(["open"], _masked(1, _CREATES, 0)),
+        _allow(["open"], _masked(2, _SET_ID_BITS, 0)),
+        _allow(["openat"], _masked(2, _CREATES, 0)),
+        _allow(["openat"], _masked(3, _SET_ID_BITS, 0)),
+        _allow(["mknod"], _masked(1, _S_IFMT | _SET_ID_BITS, _S_IFIFO)),
+        _allow(["mknodat"], _masked(2, _S_IFMT | _SET_ID_BITS, _S_IFIFO)),
+    ]
+
+
+def _allow(names: list[str], *arguments: dict[str, Any]) -> Rule:
+    rule: Rule = {"names": names, "action": "SCMP_ACT_ALLOW"}
+    return rule | {"args": list(arguments)} if arguments else rule
+
+
+def _is(index: int, value: int) -> dict[str, Any]:
+    return {"index": index, "value": value, "op": "SCMP_CMP_EQ"}
+
+
+def _masked(index: int, mask: int, value: int) -> dict[str, Any]:
+    return {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
