@@ -93,3 +93,7 @@ GATEWAY_SEND = 5.0
 # A gateway that lived shorter failed at its start; then the next one waits, at most so long.
 GATEWAY_STEADY = 2.0
 GATEWAY_PAUSE = 2.0
+# A policy file: 10,000 rules are about 2 MiB and 200,000 values; nothing in it nests deeper than a dozen levels.
+POLICY_FILE = 4 * MIB
+POLICY_NODES = 500_000
+POLICY_DEPTH = 32

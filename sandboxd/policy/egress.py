@@ -15,8 +15,11 @@ from sandboxd.policy.hosts import HostPattern
 from sandboxd.policy.origins import Origin, parse_origin
 from sandboxd.policy.paths import path_problem
 from sandboxd.policy.values import (
+    NAME,
     Cidr,
     CountRate,
+    Form,
+    HeaderName,
     Model,
     Network,
     NotYet,
@@ -89,10 +92,9 @@ OriginText = Annotated[
     ),
 ]
 PathPattern = Annotated[str, Field(max_length=1024), AfterValidator(_check_path)]
-RuleId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/*@\[\]-]{0,299}$")]
-Workload = Annotated[str, Field(pattern=r"^(shell|mcp:\*|mcp:[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?)$")]
-Method = Annotated[str, Field(pattern=r"^[A-Z][A-Z-]{0,31}$")]
-HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")]
+RuleId = Annotated[str, Form(r"[A-Za-z0-9][A-Za-z0-9._:/*@\[\]-]{0,299}", "an id such as gh-read, without spaces")]
+Workload = Annotated[str, Form(rf"shell|mcp:\*|mcp:{NAME}", "shell, mcp:SERVER or mcp:*")]
+Method = Annotated[str, Form(r"[A-Z][A-Z-]{0,31}", "a method in upper case, such as GET")]
 
 
 class Destination(Model):

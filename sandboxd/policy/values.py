@@ -18,6 +18,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     PlainSerializer,
     ValidationInfo,
     WithJsonSchema,
@@ -64,12 +65,16 @@ class NotYet:
     instead: str = ""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        def check(value: Any, inner: Callable[[Any], Any]) -> Any:
-            if inner(value) is None:
-                return None
-            raise PydanticCustomError("not_supported", "not supported yet", {"expected": self.instead})
+        def check(value: Any) -> None:
+            if value is not None:
+                raise PydanticCustomError("not_supported", "not supported yet", {"expected": self.instead})
 
-        return core_schema.no_info_wrap_validator_function(check, handler(source))
+        return core_schema.no_info_after_validator_function(check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), "x-not-supported-yet": True}
 
 
 class Only:
@@ -77,17 +82,26 @@ class Only:
 
     def __init__(self, *values: Any, instead: str = "") -> None:
         self.values = values
-        self.instead = instead or f"supported: {', '.join(map(str, values))}"
+        self.instead = instead or f"supported: {', '.join(map(_shown, values))}"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         def check(value: Any) -> Any:
             if value is None or value in self.values:
                 return value
             raise PydanticCustomError(
-                "not_supported", "{value} is not supported yet", {"value": str(value), "expected": self.instead}
+                "not_supported", "{value} is not supported yet", {"value": _shown(value), "expected": self.instead}
             )
 
         return core_schema.no_info_after_validator_function(check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), "x-supported-values": list(self.values)}
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 def text_form(parse: Callable[[str], Any]) -> BeforeValidator:
@@ -96,9 +110,11 @@ def text_form(parse: Callable[[str], Any]) -> BeforeValidator:
     def read(value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, str):
             return parse(value)
-        if info.mode == "json":
-            return parse(f"{value}")
-        return value
+        if info.mode != "json":
+            return value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return parse(str(value))
+        raise refuse("expected text")
 
     return BeforeValidator(read)
 
@@ -224,17 +240,41 @@ Cidr = Annotated[
 ]  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Marks text that must match a pattern as a whole; `expected` is what a person reads."""
+
+    pattern: str
+    expected: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), "pattern": f"^(?:{self.pattern})$"}
+
+    def _check(self, text: str) -> str:
+        if not re.fullmatch(self.pattern, text, re.ASCII):
+            raise refuse(f"expected {self.expected}")
+        return text
+
+
 def _normal_path(path: str) -> str:
     if path != posixpath.normpath(path) or path.startswith("//"):
         raise refuse("expected a path without `.`, `..`, doubled or trailing slashes")
     return path
 
 
+NAME = r"[a-z0-9](?:[a-z0-9_-]{0,30}[a-z0-9])?"
+
 Port = Annotated[int, Field(ge=1, le=65535)]
 # The name of a server, an agent, a volume: short, and safe in labels, tool names and audit rows.
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?$")]
-SecretName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-InsidePath = Annotated[str, Field(pattern=r"^/[^\x00]{0,4095}$"), AfterValidator(_normal_path)]
-ToolGlob = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_*?/.-]{1,128}$")]
+Name = Annotated[str, Form(NAME, "a name of 1 to 32 lower-case letters, digits, - and _")]
+SecretName = Annotated[str, Form(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "the name of a secret, such as gh-token")]
+VariableName = Annotated[str, Form(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "the name of an environment variable")]
+InsidePath = Annotated[str, Form(r"/[^\x00]{0,4095}", "an absolute path inside"), AfterValidator(_normal_path)]
+ToolGlob = Annotated[str, Form(r"[a-zA-Z0-9_*?/.-]{1,128}", "a tool's name, or a pattern with * and ?")]
+HeaderName = Annotated[str, Form(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", "the name of a header")]
 Text = Annotated[str, Field(max_length=4096)]
