@@ -1,0 +1,1 @@
+"""One file a command; typer and rich live here only."""

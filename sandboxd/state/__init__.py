@@ -1,0 +1,1 @@
+"""The state database: intentions and what was learned. Audit records are `audit`'s."""
