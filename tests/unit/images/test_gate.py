@@ -261,9 +261,11 @@ def test_signals_are_reset_and_unblocked_in_the_workload(gate: Path):
 
 
 def test_the_gate_is_undumpable(gate: Path):
-    with alive(gate, "sh", "-c", "echo ready; read line") as (process, _):
+    with alive(gate, "sh", "-c", "trap 'echo forwarded' USR1; echo ready; read line; read line") as (process, lifeline):
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"
+        lifeline.send(bytes([signal.SIGUSR1]))
+        assert process.stdout.readline() == b"forwarded\n", "the gate is past its start, its descriptors are closed"
         assert Path(f"/proc/{process.pid}/comm").read_text() == "sandboxd-gate\n"
         assert os.stat(f"/proc/{process.pid}/environ").st_uid == 0
         assert set(os.listdir(f"/proc/{process.pid}/fd")).isdisjoint({"0", "1", "2"})
