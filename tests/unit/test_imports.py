@@ -48,8 +48,8 @@ GRANTED = {("sandboxd.egress.gateway.process", "sandboxd.audit.store")}
 SEEN_FROM_ABOVE = ("sandboxd.warden.client", "sandboxd.mcp.connections")
 
 PURE_LIBRARIES = {"pydantic", "pydantic_core", "idna", "publicsuffixlist", "h11"}
-# YAML is read by the policy loader alone.
-EXTRA_LIBRARIES = {"sandboxd.policy.loading": {"yaml"}, "sandboxd.policy.positions": {"yaml"}}
+# YAML is read in one place.
+EXTRA_LIBRARIES = {"sandboxd.policy.source": {"yaml"}}
 # Pure code neither talks nor waits nor starts anything.
 IMPURE = {"socket", "asyncio", "subprocess", "threading", "multiprocessing", "selectors", "sqlite3", "time", "random"}
 

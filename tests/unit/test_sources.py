@@ -64,7 +64,7 @@ HOSTS = (
 # Folders of a machine that this was written on.
 PLACES = (
     r"(?<![\w.])" + joined("/wo", "rk/"),
-    r"(?<![\w.])" + joined("/ro", "ot/"),
+    r"(?<![\w.])" + joined("/ro", "ot/") + r"(?!\.)",  # not root's dot files, which no workspace may be
     r"(?<![\w.])" + joined("/ho", "me/") + r"(?!sandbox\b)",
     joined("/tmp/", "v/"),
     joined("/tmp/", "wt"),
