@@ -105,13 +105,19 @@ class HostPattern:
     suffix: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> "HostPattern":
-        """A pattern from a policy file; U-labels become UTS-46 A-labels. Raises ValueError: what was expected."""
+    def parse(cls, text: str, *, shared: bool = False) -> "HostPattern":
+        """A pattern from a policy file; U-labels become UTS-46 A-labels. `shared`: names that anyone can get may be
+        meant, as in a deny rule. Raises ValueError: what was expected."""
         kind, rest, prefix, suffix = _split(text)
-        base = _ascii_name(rest, text)
-        if kind is not PatternKind.EXACT and _is_shared_suffix(base):
-            raise ValueError(f"{text!r}: anyone can get a name under {base!r}; name the domains that are meant")
-        return cls(kind, base, prefix, suffix)
+        pattern = cls(kind, _ascii_name(rest, text), prefix, suffix)
+        if not shared and pattern.is_shared:
+            raise ValueError(f"{text!r}: anyone can get a name under {pattern.base!r}; name the domains that are meant")
+        return pattern
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it matches names that anyone can get: a wildcard right above a public or shared-hosting suffix."""
+        return self.kind is not PatternKind.EXACT and _is_shared_suffix(self.base)
 
     def matches(self, host: Host) -> bool:
         """Compares whole labels of a canonical host; an IP literal matches nothing."""
