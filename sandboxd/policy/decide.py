@@ -177,6 +177,8 @@ def _places(hosts: HostIndex, cidrs: AddressIndex, target: Target) -> Iterator[d
 
 def _decide_tls(connect: Decision, request: TlsRequest) -> Decision:
     where = describe(request.target)
+    if connect.proto == "tcp":  # opaque: whatever passes, passes
+        return replace(connect, layer=Layer.FIRST_BYTES)
     if connect.proto != "tls":
         return _because(connect, Layer.FIRST_BYTES, Reason.PROTO_MISMATCH, f"{where} is not open for TLS")
     if request.ech:
@@ -200,6 +202,8 @@ def _decide_tls(connect: Decision, request: TlsRequest) -> Decision:
 
 def _decide_http(connect: Decision, rules: tuple[EgressRule, ...], request: HttpRequest) -> Decision:
     where = describe(request.target)
+    if connect.proto == "tcp":
+        return replace(connect, layer=Layer.REQUEST)
     if connect.proto != "http":
         return _because(connect, Layer.REQUEST, Reason.PROTO_MISMATCH, f"{where} is not open for plain HTTP")
     mismatch = _authority_problem(request)

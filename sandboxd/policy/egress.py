@@ -46,7 +46,7 @@ def is_within(block: Network, *others: Network) -> bool:
 
 def _parse_pattern(text: str) -> HostPattern:
     try:
-        return HostPattern.parse(text)
+        return HostPattern.parse(text, shared=True)  # allow rules are held to more: _allow_problem
     except ValueError as error:
         raise refuse(str(error)) from None
 
@@ -217,6 +217,9 @@ def _allow_problem(rule: EgressRule) -> tuple[str, str] | None:
         return "http matches without proto: http", "the inside of tls can't be seen without interception"
     if rule.allow_private is not None and rule.to.hosts is None:
         return "allow_private without hosts", "it says what names may resolve to; addresses are opened by to.cidrs"
+    for pattern in rule.to.hosts or ():
+        if pattern.is_shared:
+            return f"to.hosts: anyone can get a name under {pattern.base}", "name the domains that are meant"
     for block in rule.allow_private or ():
         if not is_within(block, *PRIVATE_RANGES):
             return f"allow_private: {block} is not private", f"expected a block inside {_listed(PRIVATE_RANGES)}"

@@ -151,10 +151,10 @@ class Client(Model):
 class Resources(Model):
     """What a container may use. Memory and sizes are hard limits."""
 
-    memory: Annotated[Bytes | None, Field(ge=16 * bounds.MIB)] = Field(
+    memory: Annotated[Bytes | None, Field(ge=bounds.MEMORY_LEAST, le=bounds.MEMORY_MOST)] = Field(
         default=None, description="Memory, swap included; default 512MiB."
     )
-    cpus: Annotated[float | int | None, Field(gt=0, le=1024)] = Field(
+    cpus: Annotated[float | None, Field(ge=0.01, le=1024)] = Field(
         default=None, description="Processor cores; default 1."
     )
     pids: Annotated[int | None, Field(ge=4, le=32768)] = Field(
@@ -163,7 +163,9 @@ class Resources(Model):
     nofile: Annotated[int | None, Field(ge=16, le=1048576)] = Field(
         default=None, description="Open files of a process; default 4096."
     )
-    tmp: Annotated[Bytes | None, Field(ge=bounds.MIB)] = Field(default=None, description="Size of /tmp; default 64MiB.")
+    tmp: Annotated[Bytes | None, Field(ge=bounds.KIB, le=bounds.MEMORY_MOST)] = Field(
+        default=None, description="Size of /tmp; default 64MiB."
+    )
 
 
 Runtime = Literal["runc", "runsc"]

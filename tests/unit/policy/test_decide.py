@@ -3,6 +3,7 @@
 from ipaddress import ip_address
 
 import pytest
+from pydantic import ValidationError
 
 from sandboxd.policy.decide import decide, judge_address
 from sandboxd.policy.egress import EgressPolicy
@@ -270,9 +271,15 @@ class TestFirstBytes:
         assert decide(self.policy, TlsRequest(literal("8.8.8.8"), (b"any.example",), False)).allowed
 
     def test_another_protocol(self):
-        assert (
-            decide(self.policy, TlsRequest(host("o.example"), (b"o.example",), False)).reason is Reason.PROTO_MISMATCH
+        http = compiled(rule("h", hosts=["h.example"], proto="http"))
+        assert decide(http, TlsRequest(host("h.example"), (b"h.example",), False)).reason is Reason.PROTO_MISMATCH
+        assert decide(self.policy, HttpRequest(host("example.com"), "GET", b"example.com", "/")).reason is (
+            Reason.PROTO_MISMATCH
         )
+
+    def test_opaque_lets_everything_pass(self):
+        assert decide(self.policy, TlsRequest(host("o.example"), (), True)).allowed
+        assert decide(self.policy, HttpRequest(host("o.example"), "GET", b"x", "/")).allowed
 
     def test_a_refused_destination_stays_refused(self):
         assert not decide(self.policy, TlsRequest(host("x.example"), (b"example.com",), False)).allowed
@@ -392,3 +399,12 @@ class TestOtherForms:
         assert connect(policy, host("build.internal", 8080)).rule == "origin:http://build.internal:8080"
         assert connect(policy, literal("2606:4700::1", 8443)).allowed
         assert not connect(policy, host("build.internal", 80)).allowed
+
+
+def test_only_deny_rules_may_name_what_anyone_can_get():
+    policy = compiled(
+        rule("no", action="deny", hosts=["**.ngrok.app", "*.github.io"]), rule("a", hosts=["a.github.io"])
+    )
+    assert connect(policy, host("a.github.io")).reason is Reason.DENY_RULE
+    with pytest.raises(ValidationError, match=r"anyone can get a name under github\.io"):
+        scope(rule("yes", hosts=["*.github.io"]))
