@@ -34,6 +34,7 @@ class UpstreamSide:
         self._lines = HeadLines()
         self._framing: Framing | None = None  # None: no final head yet
         self._over = True  # no response is awaited
+        self._ended = False  # upstream sends no more
         self._refusal: Refusal | None = None
 
     # --- writing -----------------------------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ class UpstreamSide:
     def reusable(self) -> bool:
         """Whether the connection is free for a request: nothing asked yet, or the exchange is complete, upstream keeps
         the connection, and it sent nothing that nobody asked for."""
-        if self._refusal or self._held:
+        if self._refusal or self._held or self._ended:
             return False
         return self._h11 is None or (self._h11.our_state, self._h11.their_state) == (h11.DONE, h11.DONE)
 
@@ -84,18 +85,19 @@ class UpstreamSide:
         """What the bytes complete. After a Refusal only itself comes."""
         if not self._refusal:
             self._held += data
-        return self._events(ended=False)
+        return self._events()
 
     def eof(self) -> list[ResponseEvent]:
         """Upstream sends no more: the end of some responses, a Refusal within others, nothing between them."""
-        return self._events(ended=True)
+        self._ended = True
+        return self._events()
 
-    def _events(self, *, ended: bool) -> list[ResponseEvent]:
+    def _events(self) -> list[ResponseEvent]:
         if self._refusal:
             return [self._refusal]
         events: list[ResponseEvent] = []
         try:
-            self._read(events, ended)
+            self._read(events)
         except HeadError as error:
             self._refusal = error.refusal
         except h11.RemoteProtocolError:
@@ -106,7 +108,7 @@ class UpstreamSide:
             events.append(self._refusal)
         return events
 
-    def _read(self, events: list[ResponseEvent], ended: bool) -> None:
+    def _read(self, events: list[ResponseEvent]) -> None:
         if self._over:
             if self._held:
                 raise HeadError(Reason.MALFORMED, "upstream sent bytes that no request asked for")
@@ -118,8 +120,8 @@ class UpstreamSide:
             events.append(head)
             self._switch(events)
         if self._framing is not None and not self._over:
-            self._read_body(self._framing, events, ended)
-        if ended and not self._over:
+            self._read_body(self._framing, events)
+        if self._ended and not self._over:
             raise HeadError(Reason.MALFORMED, "upstream's connection ended within a response")
 
     def _read_head(self) -> ResponseHead | None:
@@ -183,9 +185,9 @@ class UpstreamSide:
             events.append(Switched(bytes(self._held)))
             self._held.clear()
 
-    def _read_body(self, framing: Framing, events: list[ResponseEvent], ended: bool) -> None:
+    def _read_body(self, framing: Framing, events: list[ResponseEvent]) -> None:
         assert self._h11 is not None
-        if ended and isinstance(framing, UntilClose):
+        if self._ended and isinstance(framing, UntilClose):
             self._h11.receive_data(b"")
             framing.done = True
         read_body(framing, self._held, self._h11, events.append)
