@@ -9,6 +9,10 @@ CHANNEL_FDS = 8
 
 # MCP over the attached stream (tools.md): a longer line is answered with an error, the connection stays.
 MCP_MESSAGE = 16 * MIB
+# Kept of both ends of a longer line, to find its id there.
+LINE_EDGE = 4 * KIB
+# Messages up to this are parsed whole; of bigger ones only the envelope, or hostile nesting becomes memory.
+MCP_PARSE = 1 * MIB
 # What an attached stream may hold back for a reader that doesn't read; past it the other side waits.
 STREAM_BUFFER = 1 * MIB
 # The last of a server's stderr, shown when it dies.
