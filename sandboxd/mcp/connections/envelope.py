@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from json.decoder import JSONDecoder
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 from sandboxd import limits
 from sandboxd.mcp.connections.lines import OverLong
@@ -88,7 +88,9 @@ def read_edges(line: OverLong) -> Envelope:
     try:
         members: dict[str, Any] = {}
         for key, value in [*_first_members(line.head), *_last_members(line.tail)]:
-            _add(members, key, value)
+            if key in members:
+                raise ValueError("a member is repeated")
+            members[key] = value
         return _classify(members, None)
     except (ValueError, IndexError, RecursionError) as error:
         return Envelope("invalid", problem=_without_excerpt(error))
@@ -107,17 +109,15 @@ def _without_excerpt(error: Exception) -> str:
 
 
 def _read_object(text: str, position: int) -> tuple[Envelope, int]:
-    members, starts, end = _walk(text, position)
-    called = members.get("method") == "tools/call" and "params" in starts
-    return _classify(members, _tool(text, starts["params"]) if called else None), end
-
-
-def _tool(text: str, position: int) -> str | None:
-    opening = _OPEN.match(text, position)
-    if opening is None or opening[1] != "{":
-        return None
-    name = _walk(text, opening.end(), _CALL)[0].get("name")
-    return name if isinstance(name, str) else None
+    members, end = _walk(text, position, into="params")
+    params = members.get("params")
+    tool = None
+    if members.get("method") == "tools/call" and isinstance(params, dict):
+        call = cast(dict[str, Any], params)
+        _refuse_lookalikes(call, _CALL)
+        name = call.get("name")
+        tool = name if isinstance(name, str) else None
+    return _classify(members, tool), end
 
 
 def _read_batch(text: str, position: int) -> tuple[Envelope, int]:
@@ -136,28 +136,31 @@ def _read_batch(text: str, position: int) -> tuple[Envelope, int]:
             return Envelope("batch", members=tuple(members)), position
 
 
-def _walk(text: str, position: int, known: frozenset[str] = _MEMBERS) -> tuple[dict[str, Any], dict[str, int], int]:
-    """The members of the object whose content begins at `position`, where each value starts, and where it ends."""
+def _walk(text: str, position: int, into: str = "") -> tuple[dict[str, Any], int]:
+    """The members of the object whose content begins at `position`, and its end. Below this level a repeated member
+    goes unseen, except in member `into`."""
     members: dict[str, Any] = {}
-    starts: dict[str, int] = {}
     if text[position] == "}":
-        return members, starts, position + 1
+        return members, position + 1
     while True:
         key, position = _key(text, position)
-        starts[key] = position
-        value, position = _value(text, position)
-        _add(members, key, value, known)
+        if key in members:
+            raise ValueError("a member is repeated")
+        if key == into and text[position] == "{":
+            blank = _BLANK.match(text, position + 1)
+            members[key], position = _walk(text, blank.end() if blank else position + 1)
+        else:
+            members[key], position = _value(text, position)
         following, position = _separator(text, position, "}")
         if following == "}":
-            return members, starts, position
+            return members, position
 
 
-def _add(members: dict[str, Any], key: str, value: Any, known: frozenset[str] = _MEMBERS) -> None:
-    if key in members:
-        raise ValueError("a member is repeated")
-    if key not in known and key.casefold() in known:
-        raise ValueError(f"a member is like {key.casefold()!r} but for its case")
-    members[key] = value
+def _refuse_lookalikes(members: Mapping[str, Any], known: frozenset[str]) -> None:
+    """Some parsers ignore case, so `Method` beside or instead of `method` would be read differently."""
+    for key in members:
+        if key not in known and key.casefold() in known:
+            raise ValueError(f"a member is like {key.casefold()!r} but for its case")
 
 
 def _key(text: str, position: int) -> tuple[str, int]:
@@ -206,6 +209,7 @@ def _separator(text: str, position: int, closing: str) -> tuple[str, int]:
 
 
 def _classify(members: Mapping[str, Any], tool: str | None) -> Envelope:
+    _refuse_lookalikes(members, _MEMBERS)
     has_id, id_, method = "id" in members, members.get("id"), members.get("method")
     answers = "result" in members or "error" in members
     if members.get("jsonrpc") != "2.0":
