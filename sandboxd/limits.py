@@ -64,6 +64,10 @@ DATABASE_LOG = 16 * MIB
 # Stopping a workload: after its stdin closes, after TERM, then KILL.
 STOP_EOF = 2.0
 STOP_TERM = 3.0
+# After KILL its end must be known by then.
+STOP_LOST = 10.0
+# After its end: for a client that takes nothing more of what was written.
+DRAIN = 5.0
 # One request to Docker. Image commits have their own.
 ENGINE = 60.0
 ENGINE_COMMIT = 600.0
