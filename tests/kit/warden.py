@@ -45,7 +45,7 @@ def import_image(name: str, files: dict[str, bytes], *changes: str) -> None:
 @contextlib.contextmanager
 def open_warden(settings: Settings) -> Generator[WardenClient]:
     """The three processes with the refusing gateway, and a client of theirs."""
-    client = WardenClient(fork_processes(settings, run_refusing_gateway))
+    client = WardenClient(fork_processes(settings, lambda: run_refusing_gateway))
     try:
         yield client
     finally:

@@ -25,24 +25,25 @@ from sandboxd.warden.server.operations import report_bug
 from sandboxd.warden.server.process import run_warden
 from sandboxd.warden.server.reap import reap
 
-Gateway = Callable[[socket.socket], int]
+# Imports the gateway's code and returns what runs it: with the user goes the right to read the interpreter's files.
+LoadGateway = Callable[[], Callable[[socket.socket], int]]
 
 
-def fork_processes(settings: Settings, gateway: Gateway) -> socket.socket:
+def fork_processes(settings: Settings, load: LoadGateway) -> socket.socket:
     """Start guardian, warden and gateway; the caller's connection to the warden. Needs root and a single thread.
 
-    `gateway` runs in the gateway's process after it has become `settings.gateway_user`, with its link to the warden;
-    it returns the exit code. Nothing is exec'ed: imports are shared, starting takes milliseconds.
+    What `load` returns runs in the gateway's process after it has become `settings.gateway_user`, with its link to
+    the warden; it returns the exit code. Nothing is exec'ed: imports are shared, starting takes milliseconds.
     """
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
-        _child("sandboxd-guard", lambda: _guard(theirs, settings, gateway), keep=(theirs,))
+        _child("sandboxd-guard", lambda: _guard(theirs, settings, load), keep=(theirs,))
     theirs.close()
     return ours
 
 
-def _guard(clients: socket.socket, settings: Settings, gateway: Gateway) -> int:
+def _guard(clients: socket.socket, settings: Settings, load: LoadGateway) -> int:
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     link, wardens_link = socket.socketpair()
@@ -54,19 +55,19 @@ def _guard(clients: socket.socket, settings: Settings, gateway: Gateway) -> int:
     clients.close()
     guarded = os.pidfd_open(warden)
     try:
-        _keep_gateways(guarded, link, settings, gateway)
+        _keep_gateways(guarded, link, settings, load)
     finally:
         link.close()
         _clean_up(settings)
     return 0
 
 
-def _keep_gateways(warden: int, link: socket.socket, settings: Settings, gateway: Gateway) -> None:
+def _keep_gateways(warden: int, link: socket.socket, settings: Settings, load: LoadGateway) -> None:
     """A gateway runs as long as the warden (its pidfd) does."""
     pause = 0.0
     while not _ended(warden, pause):
         born = time.monotonic()
-        pid = _start_gateway(link, settings, gateway)
+        pid = _start_gateway(link, settings, load)
         running = os.pidfd_open(pid)
         try:
             ended = select.select([warden, running], [], [])[0]
@@ -80,19 +81,20 @@ def _keep_gateways(warden: int, link: socket.socket, settings: Settings, gateway
         pause = min(limits.GATEWAY_PAUSE, pause * 2 or 0.05) if short else 0.0
 
 
-def _start_gateway(link: socket.socket, settings: Settings, gateway: Gateway) -> int:
+def _start_gateway(link: socket.socket, settings: Settings, load: LoadGateway) -> int:
     wardens, theirs = socket.socketpair()
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _child("sandboxd-gate-way", lambda: _become_gateway(theirs, settings, gateway, parent), keep=(theirs,))
+        _child("sandboxd-gate-way", lambda: _become_gateway(theirs, settings, load, parent), keep=(theirs,))
     theirs.close()
     with wardens, contextlib.suppress(OSError):  # a warden that is gone is seen by its pidfd
         channel.send(link, NewGateway(), [wardens.fileno()])
     return pid
 
 
-def _become_gateway(link: socket.socket, settings: Settings, gateway: Gateway, parent: int) -> int:
+def _become_gateway(link: socket.socket, settings: Settings, load: LoadGateway, parent: int) -> int:
+    gateway = load()
     prctl.become_user(settings.gateway_user)
     prctl.forbid_new_privileges()
     prctl.be_undumpable()
