@@ -73,6 +73,13 @@ ENGINE = 60.0
 ENGINE_COMMIT = 600.0
 PROBE = 5.0
 GATEWAY_RESTART = 10.0
+# Until a started gateway has imported itself and answers; between attempts to reach one that keeps dying.
+GATEWAY_REGISTER = 15.0
+GATEWAY_RETRY = 0.5
+# At a command's end, for warden, gateway and guardian to have cleaned up and gone.
+PROCESSES_END = 10.0
+# A secret given on the command line as a file or variable.
+SECRET = 64 * KIB
 
 # A workspace is searched for sockets up to so many entries (egress.md 9).
 WORKSPACE_SCAN = 200_000

@@ -1,0 +1,89 @@
+"""The three processes behind a command that starts sandboxes, and giving up root once they run.
+
+Imports come in this order on purpose: what all sides share before the fork, the gateway's own in the gateway, the
+caller's after it. Called by `main` for `run`, and by the commands that build or probe.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sandboxd import limits
+from sandboxd.errors import SandboxdError
+from sandboxd.settings import Settings
+from sandboxd.warden.client import WardenClient
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from sandboxd.state.store import State
+
+
+def start_processes(settings: Settings) -> WardenClient:
+    """Fork guardian, warden and gateway; they end when the client's connection does. Needs a single thread. Raises
+    SandboxdError `no_privileges` where this isn't root."""
+    if os.geteuid() != 0:
+        raise SandboxdError(
+            "no_privileges",
+            "this needs root: it makes sealed namespaces and talks to Docker",
+            hint="start it as root, for instance with sudo; sandboxd doctor shows what else is missing",
+        )
+    from sandboxd.warden.server.guardian import fork_processes
+
+    return WardenClient(fork_processes(settings, lambda: _load_gateway(settings)))
+
+
+def _load_gateway(settings: Settings) -> "Callable[[socket.socket], int]":
+    from sandboxd.egress.gateway.process import run_gateway
+    from sandboxd.policy.egress import EgressPolicy
+
+    # Models are built at their first use, and that imports: it must be now.
+    EgressPolicy.from_wire(EgressPolicy().to_wire())
+    return partial(run_gateway, settings=settings)
+
+
+def end_processes(warden: WardenClient) -> None:
+    """Everything made is removed and the processes end; wait for that, within bounds, so that nothing is left when
+    the command's own process is gone."""
+    warden.close()
+    waiter = threading.Thread(target=_wait_for_guardian, daemon=True)
+    waiter.start()
+    waiter.join(limits.PROCESSES_END)
+
+
+def _wait_for_guardian() -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(-1, 0)
+
+
+def give_up_root(settings: Settings) -> None:
+    """Become the controller's user for good; nobody of that user may read this process's memory."""
+    from sandboxd.warden.server import prctl
+
+    prctl.become_user(settings.controller_user)
+    prctl.forbid_new_privileges()
+    prctl.be_undumpable()
+
+
+class StateLeases:
+    """The state database as `controller.ports.Leases`; this process is the owner."""
+
+    def __init__(self, state: "State") -> None:
+        self._state = state
+
+    def begin(self, sandbox: str, agent: str, workload: str, container: str, image: str) -> None:
+        """Raises SandboxdError."""
+        from sandboxd.state.store import Lease, process_start
+
+        owner = os.getpid()
+        self._state.begin(
+            Lease(sandbox, agent, workload, container, image, owner, process_start(owner) or 0, time.time())
+        )
+
+    def end(self, sandbox: str, *, failed: bool) -> None:
+        """Nothing where there is no living lease."""
+        self._state.end(sandbox, "failed" if failed else "exited", time.time())

@@ -1,0 +1,196 @@
+"""`sandboxd run`: one MCP server in a sandbox, relayed to whoever started this. The hot path of every client's start.
+
+Fork first, parse then: the other processes import what they need meanwhile. What only the caller's privileges can
+read (policy, secrets, workspace, its stdio) is read before they are given up. Called by `main`.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sandboxd import ids
+from sandboxd.cli.processes import StateLeases, end_processes, give_up_root, start_processes
+from sandboxd.cli.run_options import RunOptions, parse_run
+from sandboxd.controller.environment import make_environment, parse_workspace
+from sandboxd.controller.plan import Plan, Wanted, choose_server, plan_command, plan_server
+from sandboxd.controller.ports import Leases
+from sandboxd.controller.relay import ClientEnds, Relay, forwarded_signals, open_client_ends
+from sandboxd.controller.sandbox import Sandbox, Scope, close_streams, open_sandbox
+from sandboxd.controller.secrets import Secret, resolve_secret
+from sandboxd.errors import UsageError
+from sandboxd.settings import Pin, load_settings
+from sandboxd.warden.client import WardenClient
+from sandboxd.warden.protocol import ContainerSpec, Exited, ImageInfo
+
+if TYPE_CHECKING:
+    from sandboxd.policy.egress import EgressPolicy, EgressRule
+    from sandboxd.policy.models import PolicyDocument
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run until the workload ends; its exit code. Raises SandboxdError."""
+    settings = load_settings()
+    warden = start_processes(settings)
+    try:
+        options = parse_run(arguments)
+        plan, secrets = plan_run(options)
+        scope = Scope(plan.wire, (*settings.pins, *map(Pin.parse, options.pin)), hash=plan.hash)
+        client = open_client_ends()
+        from sandboxd.state.store import open_state  # late, but while the interpreter's files can be read
+
+        give_up_root(settings)
+        with open_state(settings.state_database) as state:
+            return _run(plan, secrets, scope, options.raw, client, StateLeases(state), warden)
+    finally:
+        end_processes(warden)
+
+
+def plan_run(options: RunOptions) -> tuple[Plan, tuple[Secret, ...]]:
+    """Everything settled, secrets read. Raises UsageError."""
+    wanted = _wanted(options)
+    names = [reference.partition("=")[0] for reference in options.secret]
+    document = _read_policy(options)
+    server = choose_server(document, options.server) if document else None
+    if document and server:
+        plan = plan_server(document, server, wanted, names)
+    else:
+        policies = document.scopes() if document else _allowed(options)
+        plan = plan_command(wanted, policies, names, document)
+    variables = dict(plan.secrets)
+    secrets = tuple(
+        resolve_secret(reference, variables[name], os.environ)
+        for name, reference in zip(names, options.secret, strict=True)
+    )
+    return plan, secrets
+
+
+def _read_policy(options: RunOptions) -> "PolicyDocument | None":
+    if options.policy is None:
+        if options.server is not None:
+            raise UsageError("--server without --policy", hint="a server is one of a policy's")
+        return None
+    if options.allow:
+        raise UsageError("--policy and --allow exclude each other", hint="add a rule to the policy")
+    from pathlib import Path
+
+    from sandboxd.policy.loading import read_policy
+
+    return read_policy(Path(options.policy))
+
+
+def _allowed(options: RunOptions) -> "tuple[EgressPolicy, ...]":
+    """Without --allow nothing is allowed, and no model is imported to say so."""
+    if not options.allow:
+        return ()
+    from sandboxd.policy.shortform import egress_from_allows
+
+    return (egress_from_allows(options.allow),)
+
+
+def _wanted(options: RunOptions) -> Wanted:
+    return Wanted(
+        command=options.command,
+        image=options.image,
+        package=options.package,
+        workspace=parse_workspace(options.workspace) if options.workspace is not None else None,
+        env=options.env,
+        runtime=options.runtime,
+        memory=_size(options.memory) if options.memory is not None else None,
+        cpus=options.cpus,
+        pids=options.pids,
+        unix_sockets=options.unix_sockets,
+    )
+
+
+def _size(text: str) -> int:
+    from sandboxd.policy.values import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise UsageError(f"--memory {text}: not a size", hint="expected such as 512MiB or 2GiB") from None
+
+
+def _run(
+    plan: Plan,
+    secrets: tuple[Secret, ...],
+    scope: Scope,
+    raw: bool,
+    client: ClientEnds,
+    leases: Leases,
+    warden: WardenClient,
+) -> int:
+    image, command = _find_image(plan, warden)
+    environment = make_environment(image.env, plan.env, secrets)
+    spec = ContainerSpec(
+        sandbox=ids.sandbox_id(),
+        agent=plan.agent,
+        workload=plan.workload,
+        image=image.names[0] if image.names else image.id,
+        runtime=plan.runtime,
+        resources=plan.resources,
+        mounts=plan.mounts,
+        unix_sockets=plan.unix_sockets,
+    )
+    with open_sandbox(warden, spec, scope, leases, say) as sandbox:
+        say(describe(plan, spec.image, command))
+        return _relay(sandbox, command, environment, plan.cwd, raw, client)
+
+
+def _find_image(plan: Plan, warden: WardenClient) -> tuple[ImageInfo, tuple[str, ...]]:
+    """The image, and the command in it."""
+    assert plan.image
+    (image,) = warden.images(plan.image)
+    command = plan.command or image.command
+    if not command:
+        raise UsageError(f"image {plan.image} names no command", hint="expected -- COMMAND")
+    return image, command
+
+
+def _relay(
+    sandbox: Sandbox, command: Sequence[str], environment: dict[str, str], cwd: str, raw: bool, client: ClientEnds
+) -> int:
+    streams = sandbox.launch(command, environment, cwd)
+    try:
+        with forwarded_signals() as signals:
+            exited = Relay(streams, client, sandbox, raw=raw).run(signals)
+    finally:
+        close_streams(streams)
+    sandbox.ended(exited)
+    _say_end(exited, sandbox.spec)
+    return exited.code
+
+
+def _say_end(exited: Exited, spec: ContainerSpec) -> None:
+    if exited.oom:
+        limit = spec.resources.memory >> 20
+        say(f"the workload was killed: it needed more than its {limit} MiB of memory (--memory, resources.memory)")
+
+
+def describe(plan: Plan, image: str, command: Sequence[str]) -> str:
+    """One line: what runs and what it may reach. Arguments are left out: some hold tokens."""
+    parts = [f"{command[0]} in {image} as {plan.agent}/{plan.workload}"]
+    parts += [f"workspace {m.source} {'read-only' if m.read_only else 'writable'}" for m in plan.mounts]
+    parts.append(_reach(plan.policies))
+    return "; ".join(parts)
+
+
+def _reach(policies: "tuple[EgressPolicy, ...]") -> str:
+    """The narrowest scope's allow rules; every wider one must allow it too."""
+    allowed = [_target(rule) for rule in (policies[-1].all_rules if policies else ()) if rule.action == "allow"]
+    if not allowed:
+        return "no network"
+    more = f" and {len(allowed) - 5} more" if len(allowed) > 5 else ""
+    return f"may reach {', '.join(allowed[:5])}{more}"
+
+
+def _target(rule: "EgressRule") -> str:
+    where = [str(place) for place in (*(rule.to.hosts or ()), *(rule.to.cidrs or ()))]
+    ports = "/".join(map(str, rule.to.ports or ()))
+    return f"{' '.join(where)}:{ports} ({rule.proto})"
+
+
+def say(text: str) -> None:
+    """Our own words go to stderr only: stdout belongs to the messages."""
+    print(f"sandboxd: {text}", file=sys.stderr, flush=True)

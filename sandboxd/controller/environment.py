@@ -1,0 +1,53 @@
+"""The environment, directory and workspace a workload gets: exactly what was listed, and the few basics below. Pure
+but for one look at the directory that is to be its workspace. Called by `run` and `probe`."""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from sandboxd.controller.secrets import Secret
+from sandboxd.errors import UsageError
+from sandboxd.warden.protocol import Mount
+
+HOME = "/home/sandbox"
+WORKSPACE = "/workspace"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Nothing of the caller's environment is inherited; programs misbehave without these.
+BASICS = {"PATH": PATH, "HOME": HOME, "USER": "sandbox", "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108 (inside)
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def make_environment(image: Iterable[str], given: Iterable[str], secrets: Iterable[Secret]) -> dict[str, str]:
+    """`image`: the image's own K=V, of which PATH alone is taken (its programs stand there); `given`: K=V of the
+    command line; the later wins. Raises UsageError, which never holds a value."""
+    environment = BASICS | dict(v.split("=", 1) for v in image if v.startswith("PATH="))
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not _VARIABLE.fullmatch(name) or "\0" in value:
+            shown = f" {name}" if _VARIABLE.fullmatch(name) and equals else ""
+            raise UsageError(f"--env{shown}: not a variable", hint="expected NAME=VALUE", code="bad_env")
+        environment[name] = value
+    return environment | {secret.name: secret.value for secret in secrets}
+
+
+def parse_workspace(text: str) -> Mount:
+    """`DIR` or `DIR:ro`, mounted at /workspace. Links in DIR are followed now. Raises UsageError."""
+    path, writable = text.removesuffix(":rw"), True
+    if text.endswith(":ro"):
+        path, writable = text.removesuffix(":ro"), False
+    problem = _directory_problem(Path(path))
+    if not path or problem:
+        raise UsageError(f"--workspace {path}: {problem}", hint="expected a directory, or DIR:ro", code="bad_workspace")
+    return Mount(os.path.realpath(path), WORKSPACE, read_only=not writable)
+
+
+def _directory_problem(path: Path) -> str:
+    try:
+        if not path.is_dir():
+            return "not a directory" if path.exists() else "there is no such directory"
+        with os.scandir(path):
+            return ""
+    except OSError as error:
+        return f"can't be read: {error.strerror}"

@@ -1,0 +1,134 @@
+"""A sandbox's registration with the gateway, kept for the sandbox's life: when a gateway dies, the next one is told.
+
+One thread waits for the end of the control connection and registers anew; the relay knows nothing of it. While nobody
+is registered the sandbox reaches nothing, so every failure here is closed. Called by `controller.sandbox`. Not here:
+what the policy says.
+"""
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sandboxd import channel, limits
+from sandboxd.egress.control import REPLIES, Failed, Flush, RecordSandbox, Register
+from sandboxd.errors import SandboxdError
+
+Connect = Callable[[], socket.socket]
+
+
+class Registration:
+    """`connect` gives a new control connection and waits for a gateway to be there; `register` is said on each."""
+
+    def __init__(self, connect: Connect, register: Register) -> None:
+        self._connect = connect
+        self._register = register
+        self._lock = threading.RLock()  # over the connection: one request and its answer
+        self._session: socket.socket | None = None
+        self._closed = threading.Event()
+        self._first = threading.Event()
+        self._failure: SandboxdError | None = None
+        self.renewals = 0
+        self._keeper = threading.Thread(target=self._keep, name="registration", daemon=True)
+
+    def start(self) -> None:
+        """Begin to register; `wait` tells how it went."""
+        self._keeper.start()
+
+    def wait(self) -> None:
+        """Return once the sandbox is registered. Raises SandboxdError where the gateway refused or doesn't run."""
+        if not self._first.wait(limits.GATEWAY_REGISTER):
+            raise SandboxdError("gateway_down", "the gateway does not answer", hint="its messages on stderr say why")
+        if self._failure is not None:
+            raise self._failure
+
+    def record(self, event: str, facts: dict[str, Any]) -> None:
+        """Put the start or end of the workload into the audit log, durably. Raises SandboxdError."""
+        self._ask_again(RecordSandbox(self._register.sandbox, event, facts))
+        self._ask_again(Flush())
+
+    def close(self) -> None:
+        """The sandbox is over: what it still had is reset. Idempotent."""
+        self._closed.set()
+        with self._lock:
+            session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(OSError):
+                session.shutdown(socket.SHUT_RDWR)
+            session.close()
+
+    def _keep(self) -> None:
+        while not self._closed.is_set():
+            try:
+                session = self._registered()
+            except SandboxdError as error:
+                self._failure = error
+                self._first.set()
+                if error.code in _FINAL:
+                    return
+                self._closed.wait(limits.GATEWAY_RETRY)
+                continue
+            if self._first.is_set():
+                self.renewals += 1
+            self._failure = None
+            self._first.set()
+            _wait_for_end(session)
+            self._drop(session)
+
+    def _registered(self) -> socket.socket:
+        """The connection on which the sandbox is registered, made if there is none."""
+        with self._lock:
+            if self._session is None:
+                session = self._connect()
+                try:
+                    _ask(session, self._register)
+                except BaseException:
+                    session.close()
+                    raise
+                self._session = session
+            return self._session
+
+    def _ask_again(self, request: Any) -> None:
+        """Ask; where the gateway dies over it, ask the next one, for as long as a restart may take."""
+        deadline = time.monotonic() + limits.GATEWAY_RESTART
+        while True:
+            try:
+                with self._lock:
+                    session = self._registered()
+                    return _ask(session, request)
+            except SandboxdError as error:
+                if error.code != "gateway_down" or time.monotonic() >= deadline or self._closed.is_set():
+                    raise
+                self._drop(None)
+
+    def _drop(self, session: socket.socket | None) -> None:
+        with self._lock:
+            if self._session is not None and session in (None, self._session):
+                self._session.close()
+                self._session = None
+
+
+# Trying again changes nothing about these.
+_FINAL = frozenset({"warden_gone", "gateway_refused", "channel"})
+
+
+def _ask(session: socket.socket, request: Any) -> None:
+    try:
+        channel.send(session, request)
+        received = channel.receive(session, REPLIES)
+    except OSError:
+        received = None
+    if received is None:
+        raise SandboxdError("gateway_down", "the gateway died", hint="its messages on stderr say why")
+    if isinstance(received[0], Failed):
+        raise SandboxdError("gateway_refused", f"the gateway refused: {received[0].message}")
+
+
+def _wait_for_end(session: socket.socket) -> None:
+    """Answers are someone else's to read: this waits for the other side to close, or for our own."""
+    poll = select.poll()
+    poll.register(session, select.POLLRDHUP)
+    poll.poll()

@@ -1,0 +1,153 @@
+"""A sandbox as a context: sealed, registered and probed when it opens, gone with everything it had when it closes.
+
+create → lease → start → seal → (registered meanwhile) → probe; `launch` then makes it a workload. A failure anywhere
+undoes what was done, within bounds. Called by `run`, `probe` and package builds. Not here: what it may reach (the
+caller's policies), the relay.
+"""
+
+import contextlib
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandboxd import limits
+from sandboxd.controller.ports import Leases, Warden
+from sandboxd.controller.registration import Registration
+from sandboxd.controller.relay import Streams
+from sandboxd.egress.control import Register
+from sandboxd.errors import SandboxdError
+from sandboxd.settings import Pin
+from sandboxd.warden.protocol import ContainerSpec, Created, Exited, ProbeResult
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a sandbox may reach: `policies` as plain JSON, widest first, all of which must allow (none denies
+    everything); operator pins; whose it is in the audit log."""
+
+    policies: tuple[dict[str, Any], ...] = ()
+    pins: tuple[Pin, ...] = ()
+    tenant: str = "local"
+    hash: str = ""
+
+
+@dataclass(slots=True)
+class Sandbox:
+    """An open sandbox. `probed`: the cheap probe's results, all of them good. Also the relay's `Control`."""
+
+    spec: ContainerSpec
+    created: Created
+    probed: tuple[ProbeResult, ...]
+    _warden: Warden
+    _registration: Registration
+    _exited: Exited | None = None
+    _launched: bool = False
+    _stopper: threading.Thread | None = field(default=None, repr=False)
+
+    @property
+    def id(self) -> str:
+        return self.spec.sandbox
+
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Streams:
+        """Become `argv`. `env` is all of the environment. The start is on disk in the audit log before anything
+        runs; arguments and values are not part of the record."""
+        facts = {"image": self.spec.image, "image_id": self.created.image, "command": argv[0], "uid": self.created.uid}
+        self._registration.record("sandbox_start", {**facts, "runtime": self.spec.runtime})
+        attach, exit_ = self._warden.launch(self.id, argv, env, cwd)
+        self._launched = True
+        return Streams(attach, exit_)
+
+    def ended(self, exited: Exited) -> None:
+        """How the workload ended, for the records."""
+        self._exited = exited
+
+    def signal(self, number: int) -> None:
+        """To the workload's process group; one that has ended gets none."""
+        with contextlib.suppress(SandboxdError):
+            self._warden.signal(self.id, number)
+
+    def stop(self) -> None:
+        """Begin TERM, then KILL, in a thread: what the workload still says must be relayed meanwhile."""
+        if self._stopper is None:
+            self._stopper = threading.Thread(target=self._stop, name="stop", daemon=True)
+            self._stopper.start()
+
+    def _stop(self) -> None:
+        with contextlib.suppress(SandboxdError):  # the relay sees no end, and says so
+            self._warden.stop(self.id, limits.STOP_TERM)
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """The facts of its end."""
+        if self._exited is None:
+            return {"how": "removed" if self._launched else "never launched"}
+        return {"how": "exited", "code": self._exited.code, "oom": self._exited.oom}
+
+
+@contextlib.contextmanager
+def open_sandbox(
+    warden: Warden, spec: ContainerSpec, scope: Scope, leases: Leases, report: Callable[[str], None]
+) -> Generator[Sandbox, None, None]:
+    """The sandbox, ready to launch. `report` gets what went wrong while it was undone. Raises SandboxdError."""
+    canary = secrets.token_hex(16)
+    registration = Registration(warden.gateway, _register(spec, scope, canary))
+    opened: list[Sandbox] = []
+
+    def end() -> None:
+        """Nothing runs any more by now."""
+        for sandbox in opened:
+            registration.record("sandbox_end", sandbox.how)
+
+    with contextlib.ExitStack() as undo:  # the last one first
+        undo.callback(registration.close)
+        undo.callback(_try, report, lambda: leases.end(spec.sandbox, failed=not opened))
+        undo.callback(_try, report, end)
+        undo.callback(_try, report, lambda: warden.remove(spec.sandbox))
+        registration.start()
+        created = warden.create(spec)
+        leases.begin(spec.sandbox, spec.agent, spec.workload, created.container, created.image)
+        warden.start(spec.sandbox)
+        warden.seal(spec.sandbox)
+        registration.wait()
+        opened.append(Sandbox(spec, created, _probe(warden, spec.sandbox, canary), warden, registration))
+        yield opened[0]
+
+
+def _register(spec: ContainerSpec, scope: Scope, canary: str) -> Register:
+    return Register(
+        sandbox=spec.sandbox,
+        tenant=scope.tenant,
+        agent=spec.agent,
+        workload=spec.workload,
+        policies=scope.policies,
+        pins=scope.pins,
+        canary=canary,
+        hash=scope.hash,
+    )
+
+
+def _probe(warden: Warden, sandbox: str, canary: str) -> tuple[ProbeResult, ...]:
+    results = warden.probe(sandbox, canary)
+    bad = [f"{result.name}: {result.seen}" for result in results if not result.ok]
+    if bad:
+        raise SandboxdError("probe_failed", f"the seal does not hold: {'; '.join(bad)}", hint="run sandboxd doctor")
+    return results
+
+
+def _try(report: Callable[[str], None], undo: Callable[[], None]) -> None:
+    """The rest is undone whatever this one says."""
+    try:
+        undo()
+    except (SandboxdError, OSError) as error:
+        report(f"while cleaning up: {error}")
+
+
+def close_streams(streams: Streams) -> None:
+    """Both sockets; whoever relays no more."""
+    for sock in (streams.attach, streams.exit):
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+        sock.close()
