@@ -4,6 +4,7 @@ A spec chooses image, limits and mounts; everything that isolates is fixed here.
 against golden files.
 """
 
+import posixpath
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,12 +109,12 @@ def _host_config(spec: ContainerSpec, made: Made) -> dict[str, Any]:
 
 
 def _tmpfs(spec: ContainerSpec, made: Made) -> dict[str, str]:
-    """An image's volumes would stay writable on the host's disk: each is covered."""
-    size = f"rw,exec,nosuid,nodev,size={spec.resources.tmp}"
-    taken = {m.target.rstrip("/") for m in made.mounts}
-    shared = {"/tmp": f"{size},mode=1777"}  # noqa: S108 (the sandbox's own)
-    shared |= {v: f"{size},mode=1777" for v in made.volumes if v not in taken}
-    return shared | {HOME: f"{size},mode=0700,uid={made.uid},gid={made.uid}"}
+    """An image's volumes would stay writable on the host's disk: each is covered. All belong to the sandbox's user:
+    runc gives a tmpfs the mode of the image's directory, whatever is asked for."""
+    options = f"rw,exec,nosuid,nodev,size={spec.resources.tmp},uid={made.uid},gid={made.uid}"
+    mounted = {posixpath.normpath(mount.target) for mount in made.mounts}
+    places = {"/tmp": "1777"} | {posixpath.normpath(v): "1777" for v in made.volumes} | {HOME: "0700"}  # noqa: S108
+    return {path: f"{options},mode={mode}" for path, mode in places.items() if path not in mounted}
 
 
 def _covering(made: Made) -> list[dict[str, Any]]:
