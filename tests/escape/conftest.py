@@ -1,0 +1,31 @@
+"""One world, one site and one packet capture for all attempts; the capture is judged again at the very end."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.escape.attempt import MARK
+from tests.escape.policies import PINNED, RESOLVED
+from tests.kit.box import Box
+from tests.kit.capture import open_capture
+from tests.kit.site import open_site
+from tests.kit.world import open_folders, open_world
+
+# Addresses that exist only inside a sandbox, and those that attempts try to reach. Not 192.0.2.0/24: some machines
+# are numbered out of it.
+INSIDE_ONLY = ("10.0.0.2/32", "198.18.0.0/15", "198.51.100.77/32", "203.0.113.77/32", "10.77.0.9/32", "240.0.0.1/32",
+               "168.63.129.16/32", "100.100.100.200/32", "2001:db8::77/128", "fd00:77::9/128")  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def box() -> Iterator[Box]:
+    """Where attempts are made."""
+    with (
+        open_capture(MARK, INSIDE_ONLY) as capture,
+        open_site([*PINNED]) as site,
+        open_folders() as settings,
+        open_world(settings, RESOLVED) as world,
+    ):
+        yield Box(world, site, capture)
+    assert capture.packets > 0, "the capture saw nothing at all, not even the site's own packets"
+    assert capture.sightings == []

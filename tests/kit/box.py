@@ -1,0 +1,238 @@
+"""Runs attempts: a sandbox each, a call inside, and everything that it caused outside.
+
+Speaks the warden's and the gateway's own protocols (`tests.kit.world`), as any controller does.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import socket
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from sandboxd.audit.records import Record
+from sandboxd.policy.models import EgressPolicy
+
+from sandboxd import channel, ids
+from sandboxd.egress import control
+from sandboxd.reasons import Verdict
+from sandboxd.settings import Pin
+from sandboxd.warden import protocol
+from tests.escape.attempt import Attempt
+from tests.escape.policies import PINNED, POLICIES
+from tests.kit.capture import Capture
+from tests.kit.site import Site
+from tests.kit.world import World
+
+IMAGE = "sandboxd/python"
+INSIDE = Path(__file__).parent.parent / "escape" / "inside"
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/home/sandbox", "LANG": "C.UTF-8"}
+BOOT = """
+import base64, json, os, sys
+job = json.load(sys.stdin)
+for name, text in job["files"].items():
+    path = os.path.join("/tmp/attempt", name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(base64.b64decode(text))
+    os.chmod(path, 0o755)
+sys.path.insert(0, "/tmp/attempt")
+module, function = job["call"].split(".")
+print(json.dumps(getattr(__import__("inside." + module, fromlist=[function]), function)(*job["args"])))
+"""
+
+
+def host_address() -> str:
+    """An address of this host that is not loopback. No packet is sent: a UDP socket is only asked for its end."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("203.0.113.77", 9))
+        except OSError:
+            return "172.17.0.1"
+        return sock.getsockname()[0]
+
+
+HOST_ADDRESS = host_address()
+
+
+@dataclass
+class Process:
+    """A workload's attached stream and its exit."""
+
+    stream: socket.socket
+    exit: socket.socket
+    _pending: bytes = b""
+
+    def send(self, data: bytes) -> None:
+        self.stream.sendall(data)
+
+    def end_input(self) -> None:
+        self.stream.shutdown(socket.SHUT_WR)
+
+    def read(self) -> tuple[bytes, bytes]:
+        """Everything until the end: standard output, standard error."""
+        out = {1: b"", 2: b""}
+        while frame := self.frame():
+            out[frame[0]] += frame[1]
+        return out[1], out[2]
+
+    def line(self) -> str:
+        """The next line of standard output; empty at the end."""
+        while b"\n" not in self._pending:
+            frame = self.frame()
+            if frame is None:
+                break
+            self._pending += frame[1] if frame[0] == 1 else b""
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line.decode()
+
+    def frame(self) -> tuple[int, bytes] | None:
+        """One of Docker's frames: which stream, what."""
+        head = self._exactly(8)
+        if len(head) < 8:
+            return None
+        kind, length = struct.unpack(">BxxxI", head)
+        return kind, self._exactly(length)
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        with contextlib.suppress(ConnectionError):
+            while len(data) < count and (chunk := self.stream.recv(count - len(data))):
+                data += chunk
+        return data
+
+    def exited(self) -> int:
+        """How it ended."""
+        answer = channel.receive(self.exit, protocol.REPLIES)
+        assert answer is not None, "no exit was told"
+        return answer[0].code
+
+    def close(self) -> None:
+        self.stream.close()
+        self.exit.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an attempt caused."""
+
+    inside: Any
+    errors: str
+    records: list[Record]
+
+
+@dataclass
+class Sandbox:
+    """A sealed sandbox whose gate waits for its one launch."""
+
+    name: str
+    created: protocol.Created
+    world: World
+    probed: tuple[protocol.ProbeResult, ...]
+    start: int
+
+    def launch(self, argv: Sequence[str], env: Mapping[str, str] = ENVIRONMENT, cwd: str = "/") -> Process:
+        launch = protocol.Launch(self.name, tuple(argv), dict(env), cwd)
+        _, (stream, ending) = self.world.ask_for(launch)
+        return Process(socket.socket(fileno=stream), socket.socket(fileno=ending))
+
+    def run(self, call: str, *args: Any, env: Mapping[str, str] = ENVIRONMENT) -> Seen:
+        """A function of `tests/escape/inside` with plain arguments; its answer."""
+        process = self.launch(["python3", "-c", BOOT], env)
+        files = {f"inside/{path.name}": _encoded(path.read_bytes()) for path in INSIDE.glob("*.py")}
+        if call == "kernel.run":
+            files["detours"] = _encoded(detours())
+        process.send(json.dumps({"files": files, "call": call, "args": args}).encode())
+        process.end_input()
+        out, err = process.read()
+        process.close()
+        return Seen(json.loads(out) if out else None, err.decode(errors="replace"), self.records())
+
+    def records(self) -> list[Record]:
+        """What it caused since its probe."""
+        return self.world.records(self.name, self.start)
+
+
+class Box:
+    """One world, one site, one capture for a session of attempts."""
+
+    def __init__(self, world: World, site: Site, capture: Capture) -> None:
+        self.world = world
+        self.site = site
+        self.capture = capture
+
+    @contextlib.contextmanager
+    def sandbox(self, policy: str = "main", **spec: Any) -> Iterator[Sandbox]:
+        """A sealed, probed sandbox under a policy of `tests/escape/policies.py`, removed at the end."""
+        world, name = self.world, ids.sandbox_id()
+        wanted = protocol.ContainerSpec(name, "escape", "mcp:attempt", **({"image": IMAGE} | spec))
+        created = world.ask(protocol.Create(wanted))
+        try:
+            world.ask(protocol.Start(name))
+            world.ask(protocol.Seal(name))
+            canary = ids.ulid()
+            world.tell(self.registration(name, POLICIES[policy], canary))
+            probed = world.ask(protocol.Probe(name, canary)).results
+            yield Sandbox(name, created, world, probed, world.position())
+        finally:
+            world.ask(protocol.Remove(name))
+
+    def registration(self, sandbox: str, policy: str, canary: str, revision: int = 1) -> control.Register:
+        """What a controller tells the gateway: the policy, and the site under its pinned names."""
+        wire = EgressPolicy.model_validate(yaml.safe_load(policy)).to_wire()
+        pins = tuple(Pin(name, "127.0.0.1", self.site.port(where)) for name, where in PINNED.items())
+        return control.Register(sandbox, "default", "escape", "mcp:attempt", (wire,), pins, canary, revision)
+
+    def check(self, case: Attempt) -> None:
+        """Make the attempt; compare what was seen inside, in the audit log, at the site and on the wire."""
+        mark, sightings = self.site.mark(), len(self.capture.sightings)
+        with self.sandbox(case.policy, unix_sockets=case.unix_sockets) as sandbox:
+            seen = sandbox.run(case.call, *case.args)
+        reached = sum(1 for arrival in self.site.since(mark) if arrival.kind == "connection")
+        assert seen.errors == "", seen.errors
+        assert (seen.inside, sorted(lines(seen.records))) == (case.inside, sorted(case.records))
+        assert reached > 0 if case.reaches < 0 else reached == case.reaches
+        assert self.capture.sightings[sightings:] == []
+
+
+def lines(records: Sequence[Record]) -> set[str]:
+    """The records that `Attempt.records` lists, as it writes them."""
+    return {record_line(r) for r in records if r.event.verdict is not None and _listed(r)}
+
+
+def _listed(record: Record) -> bool:
+    event = record.event
+    return event.event in ("decision", "request") or (event.event == "dns" and event.verdict is not Verdict.ALLOW)
+
+
+def record_line(record: Record) -> str:
+    """`EVENT VERDICT REASON RULE WHAT`: one record, without what differs from run to run."""
+    event = record.event
+    where = event.destination
+    what = event.detail.get("qname") if event.event == "dns" else f"{where.host or where.ip}:{where.port}"
+    return f"{event.event} {event.verdict} {event.reason} {event.rule or '-'} {what}"
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def detours() -> bytes:
+    """`inside/detours.c`, compiled once a session so that it needs nothing of the image."""
+    if not _compiled:
+        with tempfile.TemporaryDirectory() as folder:
+            target = os.path.join(folder, "detours")
+            command = ["gcc", "-Os", "-static", "-s", "-Wall", "-Wextra", "-Werror", "-o", target]
+            subprocess.run([*command, str(INSIDE / "detours.c")], check=True)
+            _compiled.append(Path(target).read_bytes())
+    return _compiled[0]
+
+
+_compiled: list[bytes] = []
