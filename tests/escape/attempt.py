@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-# In everything that a denied attempt sends: the packet capture looks for it. Letters and digits, so that it fits a label.
+# In everything that a denied attempt sends: the packet capture looks for it. Letters and digits fit a label.
 MARK = f"m{os.urandom(10).hex()}"
 
 

@@ -8,6 +8,7 @@ from tests.escape.attempt import MARK
 from tests.escape.policies import PINNED, RESOLVED
 from tests.kit.box import Box
 from tests.kit.capture import open_capture
+from tests.kit.no_skips import pytest_runtest_makereport  # noqa: F401 (a hook)
 from tests.kit.site import open_site
 from tests.kit.world import open_folders, open_world
 

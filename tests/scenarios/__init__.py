@@ -1,0 +1,1 @@
+"""Whole journeys: real MCP servers that nobody here wrote, driven through `sandboxd run` by real clients."""

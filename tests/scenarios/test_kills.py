@@ -1,0 +1,80 @@
+"""SIGKILL at a random moment of client and controller, gateway, guardian or warden: nothing is left."""
+
+import os
+import random
+import select
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.kit.command import Command, open_command
+from tests.kit.left import wait_until_nothing
+from tests.kit.site import Site
+
+pytestmark = pytest.mark.docker
+ROUNDS = int(os.environ.get("SANDBOXD_KILLS", "20"))
+SEED = int(os.environ.get("SANDBOXD_SEED", "20261130"))
+ROLES = ("client", "gateway", "warden", "guardian", "several")
+# Opens a connection to the allowed name and keeps it, then answers every line.
+SERVER = """
+import socket, sys
+held = socket.create_connection(("opaque.test", 9000)); held.recv(100)
+for line in sys.stdin:
+    held.sendall(line.encode()); print(line, end="", flush=True)
+"""
+
+
+@pytest.fixture
+def command(folder: Path) -> Command:
+    """A command that needs no package image."""
+    return open_command(folder)
+
+
+def run(command: Command, site: Site) -> "subprocess.Popen[bytes]":
+    pin = f"opaque.test=127.0.0.1:{site.port('tcp')}"
+    arguments = ["--image", "sandboxd/python", "--allow", "tcp://opaque.test:9000", "--pin", pin, "--raw"]
+    return command.start("run", *arguments, "--", "python3", "-c", SERVER)
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_killed_at_a_random_moment(command: Command, site: Site, number: int) -> None:
+    chance = random.Random(SEED + number)
+    role, delay = ROLES[number % len(ROLES)], chance.uniform(0.0, 1.5)
+    with run(command, site) as running:
+        running.stdin.write(b"one\n")
+        running.stdin.flush()
+        select.select([], [], [], delay)
+        command.scope.look()
+        for pid in victims(command, running.pid, role, chance):
+            kill(pid)
+        if role != "client":
+            running.stdin.close()
+    assert wait_until_nothing(command.scope, 10) == set()
+    starts_again(command, site)
+
+
+def starts_again(command: Command, site: Site) -> None:
+    with run(command, site) as running:
+        running.stdin.write(b"two\n")
+        running.stdin.flush()
+        assert running.stdout.readline() == b"two\n", running.stderr.read()
+        running.stdin.close()
+        running.wait()
+
+
+def victims(command: Command, client: int, role: str, chance: random.Random) -> list[int]:
+    """The processes of that role that live now; for `several` two of all, at once."""
+    by_role = command.scope.roles(client)
+    if role == "several":
+        everyone = sorted(by_role.values())
+        return chance.sample(everyone, min(2, len(everyone)))
+    return [by_role[role]] if role in by_role else []
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
