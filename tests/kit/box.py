@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from sandboxd.audit.records import Record
-from sandboxd.policy.models import EgressPolicy
 
 from sandboxd import channel, ids
+from sandboxd.audit.records import Record
 from sandboxd.egress import control
+from sandboxd.policy.models import EgressPolicy
 from sandboxd.reasons import Verdict
 from sandboxd.settings import Pin
 from sandboxd.warden import protocol

@@ -15,14 +15,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sandboxd import channel
 from sandboxd.audit.query import AuditLog
 from sandboxd.audit.records import Record
-from sandboxd.warden.server.guardian import fork_processes
-
-from sandboxd import channel
 from sandboxd.egress import control
 from sandboxd.settings import Settings
 from sandboxd.warden import protocol
+from sandboxd.warden.server.guardian import fork_processes
 
 CLONE_NEWNS = 0x20000
 MS_BIND, MS_REC, MS_SLAVE = 4096, 16384, 1 << 19

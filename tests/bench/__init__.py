@@ -1,0 +1,1 @@
+"""Measurements, each against its alternative in the same run. Only ratios and differences mean something."""

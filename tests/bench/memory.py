@@ -1,0 +1,59 @@
+"""What processes and containers take: proportional set sizes, so that shared pages are counted once."""
+
+from pathlib import Path
+
+from tests.bench.ways import IMAGE
+from tests.kit.left import engine, pids
+
+
+def tree_of(pid: int) -> list[int]:
+    """The process and all that descend from it."""
+    parents: dict[int, list[int]] = {}
+    for each in pids():
+        parent = _parent(each)
+        parents.setdefault(parent, []).append(each)
+    found, todo = [], [pid]
+    while todo:
+        one = todo.pop()
+        found.append(one)
+        todo += parents.get(one, [])
+    return found
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def proportional_bytes(processes: list[int]) -> int:
+    """The sum of their proportional set sizes."""
+    total = 0
+    for pid in processes:
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return total
+
+
+def shim_of(count: int) -> list[tuple[int, str]]:
+    """The engine's helper process and the id of each of the newest `count` containers of the measured image."""
+    entries = [e for e in engine("GET", "/containers/json") if e["Image"].split(":")[0] == IMAGE][:count]
+    found: list[tuple[int, str]] = []
+    for entry in entries:
+        inspected = engine("GET", f"/containers/{entry['Id']}/json")
+        found.append((_parent(inspected["State"]["Pid"]), entry["Id"]))
+    return found
+
+
+def container_bytes(identity: str) -> int:
+    """What the container's cgroup is charged, anonymous and file pages."""
+    for place in (f"/sys/fs/cgroup/memory/docker/{identity}/memory.usage_in_bytes",
+                  f"/sys/fs/cgroup/system.slice/docker-{identity}.scope/memory.current",
+                  f"/sys/fs/cgroup/docker/{identity}/memory.current"):  # fmt: skip
+        if Path(place).exists():
+            return int(Path(place).read_text())
+    raise FileNotFoundError(f"no memory cgroup of container {identity}")
