@@ -13,7 +13,8 @@ class Attempt:
     """`call`: `module.function` of `inside`; `args`: its arguments. `inside`: exactly what it must return.
 
     `records`: exactly the lines (`record_line`) of the denials, allowed decisions and allowed requests it may cause;
-    answers to allowed names and the ends of connections are not listed. `reaches`: connections that arrive at the site.
+    answers to allowed names and the ends of connections are not listed. `reaches`: connections that arrive at the site,
+    -1 for any number but none. `alone`: in a sandbox of its own, since it uses up what others need.
     """
 
     id: str
@@ -24,6 +25,7 @@ class Attempt:
     policy: str = "main"
     reaches: int = 0
     unix_sockets: bool = True
+    alone: bool = False
 
 
 def attempt(name: str, call: str, *args: Any, inside: Any, records: tuple[str, ...] = (), **more: Any) -> Attempt:

@@ -22,11 +22,13 @@ INSIDE_ONLY = ("10.0.0.2/32", "198.18.0.0/15", "198.51.100.77/32", "203.0.113.77
 def box() -> Iterator[Box]:
     """Where attempts are made."""
     with (
+        open_folders() as settings,
+        open_world(settings, RESOLVED) as world,  # before the others: it forks, and they bring threads
         open_capture(MARK, INSIDE_ONLY) as capture,
         open_site([*PINNED]) as site,
-        open_folders() as settings,
-        open_world(settings, RESOLVED) as world,
     ):
-        yield Box(world, site, capture)
+        running = Box(world, site, capture)
+        yield running
+        running.close()
     assert capture.packets > 0, "the capture saw nothing at all, not even the site's own packets"
     assert capture.sightings == []

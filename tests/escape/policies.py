@@ -47,9 +47,8 @@ rules:
 # As wide as a policy can be: everything that is still refused is refused by the floor.
 WIDE = """
 rules:
-  - {id: any4, action: allow, to: {cidrs: [0.0.0.0/0], ports: [1-65535]}, proto: tcp}
-  - {id: any6, action: allow, to: {cidrs: ["::/0"], ports: [1-65535]}, proto: tcp}
-  - {id: resolved, action: allow, to: {hosts: ["*.resolve.test"], ports: [80]}, proto: tcp}
+  - {id: any4, action: allow, to: {cidrs: [0.0.0.0/0], ports: [22, 53, 80, 443, 2375, 8080]}, proto: tcp}
+  - {id: any6, action: allow, to: {cidrs: ["::/0"], ports: [53, 80, 443]}, proto: tcp}
 """
 RESOLVING = (
     """
@@ -62,6 +61,10 @@ rules:
     proto: http
 """
 )
+BRIDGE = """
+rules:
+  - {id: bridge, action: allow, to: {cidrs: [172.17.0.1/32], ports: [80]}, proto: tcp}
+"""
 EMPTY = "rules: []\n"
 
-POLICIES = {"main": MAIN, "wide": WIDE, "resolving": RESOLVING, "empty": EMPTY}
+POLICIES = {"main": MAIN, "wide": WIDE, "resolving": RESOLVING, "empty": EMPTY, "bridge": BRIDGE}

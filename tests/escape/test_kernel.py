@@ -10,14 +10,17 @@ CALLS = ["io_uring_setup", "io_uring_register", "bpf", "keyctl", "add_key", "use
          "memfd_secret", "name_to_handle_at", "open_by_handle_at", "kexec_load", "init_module", "mount", "pivot_root",
          "process_vm_readv", "pidfd_getfd", "fanotify_init", "swapon", "reboot"]  # fmt: skip
 VSOCK = 40
+DETOURS = "/tmp/attempt/detours"
 
 ATTEMPTS = [
     *(
-        attempt(f"vsock-{way}", "kernel.run", "/tmp/attempt/detours", [way], inside={"code": 1, "out": seen})
-        for way, seen in (
-            ("plain", EPERM), ("truncated", EPERM), ("pair", EPERM), ("socketcall", EPERM), ("socket32", EPERM),
-            ("x32", EPERM), ("io_uring", EPERM),
-        )
+        attempt(f"vsock-{way}", "kernel.run", DETOURS, [way], inside={"code": 1, "out": EPERM})
+        for way in ("plain", "truncated", "pair", "io_uring")
+    ),
+    # Numbers of another system call table: the filter ends the process (SIGSYS).
+    *(
+        attempt(f"vsock-{way}", "kernel.run", DETOURS, [way], inside={"code": -31, "out": ""})
+        for way in ("socketcall", "socket32", "x32")
     ),
     attempt("vsock-from-python", "kernel.socket_call", VSOCK, 1, 0, inside=EPERM),
     attempt("vsock-high-bits", "kernel.socket_call", (1 << 63) | VSOCK, 1, 0, inside=EPERM),
@@ -38,11 +41,10 @@ ATTEMPTS = [
     attempt("sysctls", "kernel.writable_sysctls", inside=[]),
     attempt("root-file-system", "kernel.writable", ["/", "/etc/passwd", "/etc/hosts", "/etc/resolv.conf",
                                                     "/.sandboxd/gate", "/usr/bin/env"], inside=[]),
-    attempt("kernel-files", "kernel.opened", ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/dev/mem", "/dev/kmsg",
-                                              "/dev/vhost-vsock", "/dev/net/tun", "/dev/fuse", "/dev/kvm"],
-            inside={"/proc/kcore": "EACCES", "/proc/keys": "EACCES", "/proc/timer_list": "EACCES",
-                    "/dev/mem": "ENOENT", "/dev/kmsg": "ENOENT", "/dev/vhost-vsock": "ENOENT",
-                    "/dev/net/tun": "ENOENT", "/dev/fuse": "ENOENT", "/dev/kvm": "ENOENT"}),
+    attempt("kernel-files", "kernel.readable", ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug",
+                                                "/proc/kmsg", "/proc/kallsyms", "/sys/firmware", "/proc/sysrq-trigger",
+                                                "/dev/mem", "/dev/kmsg", "/dev/vhost-vsock", "/dev/net/tun",
+                                                "/dev/fuse", "/dev/kvm", "/dev/vda"], inside=[]),
     attempt("devices", "kernel.devices", inside=[]),
     attempt("make-device", "kernel.make_device", "/tmp/disk", inside=EPERM),
     attempt("environment", "kernel.environment", inside=["HOME", "LANG", "PATH", "process 1: EACCES"]),

@@ -17,15 +17,15 @@ ATTEMPTS = [
         )
     ),
     attempt("udp-quic-to-allowed-name", "other.datagram_to_name", "allowed.test", 443, MARK, inside="EPERM"),
-    attempt("udp-broadcast", "other.datagram", "255.255.255.255", 9999, MARK, True, inside="ENETUNREACH"),
-    attempt("udp-multicast", "other.datagram", "239.1.2.3", 9999, MARK, inside="ENETUNREACH"),
-    attempt("udp-mdns", "other.datagram", "224.0.0.251", 5353, MARK, inside="ENETUNREACH"),
+    attempt("udp-broadcast", "other.datagram", "255.255.255.255", 9999, MARK, True, inside="EPERM"),
+    attempt("udp-multicast", "other.datagram", "239.1.2.3", 9999, MARK, inside="EPERM"),
+    attempt("udp-mdns", "other.datagram", "224.0.0.251", 5353, MARK, inside="EPERM"),
     *(
         attempt(f"ipv6-{kind}-{name}", f"other.{call}", address, port, MARK, inside="ENETUNREACH")
         for kind, call in (("tcp", "stream"), ("udp", "datagram"))
         for name, address, port in (
             ("documentation", "2001:db8::77", 443), ("unique-local", "fd00:ec2::254", 80),
-            ("public", "2001:4860:4860::8888", 53), ("all-nodes", "ff02::1", 80),
+            ("public", "2001:4860:4860::8888", 53), ("every-site", "ff05::2", 80),
         )
     ),
     attempt("ipv6-link-local", "other.stream", "fe80::1", 80, MARK, inside="ENETUNREACH"),
@@ -64,7 +64,7 @@ ATTEMPTS = [
     attempt("docker-socket", "other.unix_path", "/var/run/docker.sock", inside="ENOENT"),
     attempt("docker-socket-run", "other.unix_path", "/run/docker.sock", inside="ENOENT"),
     attempt("too-many-connections", "tcp.flood", "opaque.test", 9000, 400, reaches=-1,
-            inside={"at_most_256": True, "some": True, "refused": ["ECONNREFUSED"]},
+            alone=True, inside={"at_most_256": True, "some": True, "refused": ["ECONNREFUSED"]},
             records=("decision allow allowed opaque opaque.test:9000",)),
 ]  # fmt: skip
 

@@ -35,17 +35,28 @@ IMAGE = "sandboxd/python"
 INSIDE = Path(__file__).parent.parent / "escape" / "inside"
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/home/sandbox", "LANG": "C.UTF-8"}
 BOOT = """
-import base64, json, os, sys
-job = json.load(sys.stdin)
-for name, text in job["files"].items():
+import base64, json, os, sys, traceback
+for name, text in json.loads(sys.stdin.readline()).items():
     path = os.path.join("/tmp/attempt", name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         file.write(base64.b64decode(text))
     os.chmod(path, 0o755)
 sys.path.insert(0, "/tmp/attempt")
-module, function = job["call"].split(".")
-print(json.dumps(getattr(__import__("inside." + module, fromlist=[function]), function)(*job["args"])))
+for line in sys.stdin:
+    job = json.loads(line)
+    pid = os.fork()
+    if not pid:
+        answer = {"inside": None, "errors": ""}
+        try:
+            module, function = job["call"].split(".")
+            module = __import__("inside." + module, fromlist=[function])
+            answer["inside"] = getattr(module, function)(*job["args"])
+        except BaseException:
+            answer["errors"] = traceback.format_exc()
+        print(json.dumps(answer), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
 """
 
 
@@ -119,13 +130,25 @@ class Process:
         self.exit.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What an attempt caused."""
+class Agent:
+    """A process inside that makes attempts as it is told, each in a child of its own."""
 
-    inside: Any
-    errors: str
-    records: list[Record]
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        files = {f"inside/{path.name}": _encoded(path.read_bytes()) for path in INSIDE.glob("*.py")}
+        self._tell(files | {"detours": _encoded(detours())})
+
+    def run(self, call: str, *args: Any) -> Any:
+        """A function of `tests/escape/inside` with plain arguments; what it returned."""
+        self._tell({"call": call, "args": args})
+        line = self._process.line()
+        assert line, f"the agent inside ended during {call}"
+        answer = json.loads(line)
+        assert not answer["errors"], answer["errors"]
+        return answer["inside"]
+
+    def _tell(self, what: dict[str, Any]) -> None:
+        self._process.send(json.dumps(what).encode() + b"\n")
 
 
 @dataclass
@@ -143,17 +166,9 @@ class Sandbox:
         _, (stream, ending) = self.world.ask_for(launch)
         return Process(socket.socket(fileno=stream), socket.socket(fileno=ending))
 
-    def run(self, call: str, *args: Any, env: Mapping[str, str] = ENVIRONMENT) -> Seen:
-        """A function of `tests/escape/inside` with plain arguments; its answer."""
-        process = self.launch(["python3", "-c", BOOT], env)
-        files = {f"inside/{path.name}": _encoded(path.read_bytes()) for path in INSIDE.glob("*.py")}
-        if call == "kernel.run":
-            files["detours"] = _encoded(detours())
-        process.send(json.dumps({"files": files, "call": call, "args": args}).encode())
-        process.end_input()
-        out, err = process.read()
-        process.close()
-        return Seen(json.loads(out) if out else None, err.decode(errors="replace"), self.records())
+    def agent(self, env: Mapping[str, str] = ENVIRONMENT) -> Agent:
+        """Launch what makes attempts."""
+        return Agent(self.launch(["python3", "-c", BOOT], env))
 
     def records(self) -> list[Record]:
         """What it caused since its probe."""
@@ -167,6 +182,23 @@ class Box:
         self.world = world
         self.site = site
         self.capture = capture
+        self._standing: dict[tuple[str, bool], tuple[Sandbox, Agent]] = {}
+        self._stack = contextlib.ExitStack()
+
+    def close(self) -> None:
+        """Remove what stands."""
+        self._stack.close()
+
+    def _get(self, case: Attempt, stack: contextlib.ExitStack) -> tuple[Sandbox, Agent]:
+        """A sandbox of its own, or the one that stands for attempts of its kind."""
+        key = (case.policy, case.unix_sockets)
+        if not case.alone and key in self._standing:
+            return self._standing[key]
+        sandbox = stack.enter_context(self.sandbox(case.policy, unix_sockets=case.unix_sockets))
+        found = sandbox, sandbox.agent()
+        if not case.alone:
+            self._standing[key] = found
+        return found
 
     @contextlib.contextmanager
     def sandbox(self, policy: str = "main", **spec: Any) -> Iterator[Sandbox]:
@@ -186,19 +218,22 @@ class Box:
 
     def registration(self, sandbox: str, policy: str, canary: str, revision: int = 1) -> control.Register:
         """What a controller tells the gateway: the policy, and the site under its pinned names."""
-        wire = EgressPolicy.model_validate(yaml.safe_load(policy)).to_wire()
+        wire = EgressPolicy.from_wire(yaml.safe_load(policy)).to_wire()
         pins = tuple(Pin(name, "127.0.0.1", self.site.port(where)) for name, where in PINNED.items())
         return control.Register(sandbox, "default", "escape", "mcp:attempt", (wire,), pins, canary, revision)
 
     def check(self, case: Attempt) -> None:
         """Make the attempt; compare what was seen inside, in the audit log, at the site and on the wire."""
         mark, sightings = self.site.mark(), len(self.capture.sightings)
-        with self.sandbox(case.policy, unix_sockets=case.unix_sockets) as sandbox:
-            seen = sandbox.run(case.call, *case.args)
+        with contextlib.ExitStack() as own:
+            sandbox, agent = self._get(case, own if case.alone else self._stack)
+            before = self.world.position()
+            inside = agent.run(case.call, *case.args)
+            records = lines(self.world.records(sandbox.name, before))
         reached = sum(1 for arrival in self.site.since(mark) if arrival.kind == "connection")
-        assert seen.errors == "", seen.errors
-        assert (seen.inside, sorted(lines(seen.records))) == (case.inside, sorted(case.records))
-        assert reached > 0 if case.reaches < 0 else reached == case.reaches
+        seen = (inside, sorted(records), reached if case.reaches >= 0 else -bool(reached))
+        wanted = (case.inside, sorted(case.records), case.reaches)
+        assert seen == wanted, f"\n  seen   {seen}\n  wanted {wanted}"
         assert self.capture.sightings[sightings:] == []
 
 
@@ -216,7 +251,7 @@ def record_line(record: Record) -> str:
     """`EVENT VERDICT REASON RULE WHAT`: one record, without what differs from run to run."""
     event = record.event
     where = event.destination
-    what = event.detail.get("qname") if event.event == "dns" else f"{where.host or where.ip}:{where.port}"
+    what = event.detail.get("qname") or "-" if event.event == "dns" else f"{where.host or where.ip}:{where.port}"
     return f"{event.event} {event.verdict} {event.reason} {event.rule or '-'} {what}"
 
 

@@ -153,12 +153,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Echo(socketserver.BaseRequestHandler):
-    """Greets, then echoes."""
+    """Sends back what it gets."""
 
     server: "_Server"
 
     def handle(self) -> None:
-        self.request.sendall(b"hello from the echo\n")
         with contextlib.suppress(ConnectionError):
             while data := self.request.recv(65536):
                 self.server.site.note("bytes", "tcp", detail=data[:256].decode("latin-1"))

@@ -1,31 +1,71 @@
 """A guardian, a warden and a gateway of a test's own, with folders of their own and a resolver that tests decide.
 
-The processes are forked from a thread that has a mount namespace of its own, in which another file lies over
-/etc/hosts: what an allowed name "really" resolves to is a test's choice, and the machine's file is never touched.
+The processes are forked from a thread of this process, which stays until they have ended: to the kernel "the parent
+died" means the thread that forked. Not here: what a controller does with them (`tests.kit.box`).
 """
 
+import asyncio
 import contextlib
-import ctypes
+import ipaddress
 import os
+import pwd
+import select
 import shutil
+import signal
 import socket
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandboxd import channel
+from sandboxd import channel, ids
 from sandboxd.audit.query import AuditLog
 from sandboxd.audit.records import Record
+from sandboxd.audit.store import open_sink
+from sandboxd.clock import SystemClock
 from sandboxd.egress import control
+from sandboxd.egress.gateway.process import serve
+from sandboxd.egress.gateway.resolver import ResolveError, Resolver, ResolverShare
+from sandboxd.egress.gateway.sandboxes import Equipment
+from sandboxd.policy.hosts import HostPattern
 from sandboxd.settings import Settings
 from sandboxd.warden import protocol
 from sandboxd.warden.server.guardian import fork_processes
 
-CLONE_NEWNS = 0x20000
-MS_BIND, MS_REC, MS_SLAVE = 4096, 16384, 1 << 19
-_libc = ctypes.CDLL(None, use_errno=True)
+
+class FixedResolver(Resolver):
+    """In the host resolver's place: `hosts` is all there is (name → address)."""
+
+    def __init__(self, hosts: Mapping[str, str]) -> None:
+        super().__init__()
+        self._hosts = {name: ipaddress.ip_address(address).packed for name, address in hosts.items()}
+
+    def share(self) -> ResolverShare:
+        return _FixedShare(self._hosts)
+
+
+class _FixedShare(ResolverShare):
+    def __init__(self, hosts: Mapping[str, bytes]) -> None:
+        self._hosts = hosts
+
+    async def resolve(self, host: str, *, seconds: float = 0) -> tuple[bytes, ...]:
+        if host not in self._hosts:
+            raise ResolveError("no such name")
+        return (self._hosts[host],)
+
+
+def run_with_hosts(link: socket.socket, settings: Settings, hosts: Mapping[str, str]) -> int:
+    """The gateway's process, real but for its resolver."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        with open_sink(settings.audit_database, writer=f"gateway-{ids.ulid()}") as sink:
+            await serve(link, sink, Equipment(loop, sink, SystemClock(), FixedResolver(hosts)))
+
+    asyncio.run(run())
+    return 0
 
 
 class RefusedError(AssertionError):
@@ -94,8 +134,12 @@ def open_folders() -> Iterator[Settings]:
     """Settings with folders of their own, which other users may pass through; gone at the end."""
     base = Path(tempfile.mkdtemp(prefix="sandboxd-test-", dir="/var/tmp"))
     base.chmod(0o755)
+    settings = Settings(state_dir=base / "state", run_dir=base / "run")
+    owner = pwd.getpwnam(settings.gateway_user)
+    settings.audit_dir.mkdir(parents=True)
+    os.chown(settings.audit_dir, owner.pw_uid, owner.pw_gid)
     try:
-        yield Settings(state_dir=base / "state", run_dir=base / "run")
+        yield settings
     finally:
         shutil.rmtree(base, ignore_errors=True)
 
@@ -103,14 +147,15 @@ def open_folders() -> Iterator[Settings]:
 @contextlib.contextmanager
 def open_world(settings: Settings, hosts: Mapping[str, str] | None = None) -> Iterator[World]:
     """The three processes, until the block ends. `hosts`: name → address for the gateway's resolver."""
+    HostPattern.parse("*.example.com")  # what a child could not load any more once it has given up root
     forked: list[Any] = []
     done, over = threading.Event(), threading.Event()
 
     def fork() -> None:
-        # This thread outlives the processes: "parent died" means the thread that forked, not the process.
         try:
-            _own_hosts(hosts or {})
-            forked.append(fork_processes(settings))
+            # pytest's own stderr object sits on a descriptor that the children close and use again.
+            with open(2, "w", closefd=False) as stderr, contextlib.redirect_stderr(stderr):
+                forked.append(fork_processes(settings, lambda link: run_with_hosts(link, settings, hosts or {})))
         except BaseException as error:
             forked.append(error)
         done.set()
@@ -122,34 +167,42 @@ def open_world(settings: Settings, hosts: Mapping[str, str] | None = None) -> It
     if isinstance(forked[0], BaseException):
         raise forked[0]
     world = World(settings, forked[0])
+    family = descendants(os.getpid())
     try:
         yield world
     finally:
         world.close()
-        _wait_for_end(settings)
+        for process in family:
+            process.wait()
         over.set()
         thread.join()
 
 
-def _own_hosts(hosts: Mapping[str, str]) -> None:
-    """Leave this thread in a mount namespace where /etc/hosts says `hosts`; mounts of the machine still arrive."""
-    _must(_libc.unshare(CLONE_NEWNS), "unshare")
-    _must(_libc.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None), "make mounts one-way")
-    with tempfile.NamedTemporaryFile("w", prefix="hosts-", delete=False) as file:
-        file.write("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in hosts.items()))
-    os.chmod(file.name, 0o644)
-    _must(_libc.mount(file.name.encode(), b"/etc/hosts", None, MS_BIND, None), "bind hosts")
-    os.unlink(file.name)
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A process that descends from this one, held so that its number can't become another's."""
+
+    pid: int
+    name: str
+    held: int
+
+    def wait(self) -> None:
+        """Until it has ended; reaps it where it is a child of ours."""
+        select.select([self.held], [], [])
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+    def signal(self, number: int) -> None:
+        signal.pidfd_send_signal(self.held, number)
 
 
-def _must(result: int, what: str) -> None:
-    if result:
-        raise OSError(ctypes.get_errno(), what)
-
-
-def _wait_for_end(settings: Settings) -> None:
-    """Until the guardian, a child of this process, is reaped by whoever forked it."""
-    del settings
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            continue
+def descendants(pid: int) -> list[Relative]:
+    """The processes below `pid` that carry our names (`sandboxd-…`), guardian first."""
+    found: list[Relative] = []
+    with contextlib.suppress(FileNotFoundError):
+        for child in Path(f"/proc/{pid}/task").glob("*/children"):
+            for one in map(int, child.read_text().split()):
+                name = Path(f"/proc/{one}/comm").read_text().strip()
+                if name.startswith("sandboxd-"):
+                    found += [Relative(one, name, os.pidfd_open(one)), *descendants(one)]
+    return found

@@ -20,7 +20,7 @@ ROLES = ("client", "gateway", "warden", "guardian", "several")
 # Opens a connection to the allowed name and keeps it, then answers every line.
 SERVER = """
 import socket, sys
-held = socket.create_connection(("opaque.test", 9000)); held.recv(100)
+held = socket.create_connection(("opaque.test", 9000))
 for line in sys.stdin:
     held.sendall(line.encode()); print(line, end="", flush=True)
 """

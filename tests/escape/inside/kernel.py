@@ -87,6 +87,19 @@ def writable(paths: list[str]) -> list[str]:
     return [path for path, seen in opened(paths, os.O_WRONLY).items() if seen == "opened"]
 
 
+def readable(paths: list[str]) -> list[str]:
+    """Those of the paths that give as much as one byte that isn't a zero (kernel addresses read as zeros)."""
+    return [path for path in paths if _content(path).strip(b"0\n")]
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(16)
+    except OSError:
+        return b""
+
+
 def writable_sysctls() -> list[str]:
     """Everything below /proc/sys and /sys that opens for writing."""
     found: list[str] = []

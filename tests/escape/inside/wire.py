@@ -97,6 +97,8 @@ def name_of(error: BaseException) -> str:
     """`ECONNRESET`, or the error's class."""
     if isinstance(error, TimeoutError):
         return "timeout"
+    if isinstance(error, BrokenPipeError):
+        return "ECONNRESET"  # the reset came before the next send
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror):
         return {socket.EAI_NONAME: "EAI_NONAME", socket.EAI_AGAIN: "EAI_AGAIN"}.get(error.errno, "gaierror")
@@ -157,7 +159,7 @@ def talk(host: str, port: int, *parts: bytes, family: int = socket.AF_UNSPEC) ->
                     sock.sendall(part)
             except OSError as error:
                 answer = read_answer(sock)
-                return answer if answer not in ("eof", "ECONNRESET") else name_of(error)
+                return name_of(error) if answer == "eof" else answer
             return read_answer(sock)
     except OSError as error:
         return name_of(error)
