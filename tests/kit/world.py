@@ -17,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,7 @@ def open_folders() -> Iterator[Settings]:
 def open_world(settings: Settings, hosts: Mapping[str, str] | None = None) -> Iterator[World]:
     """The three processes, until the block ends. `hosts`: name → address for the gateway's resolver."""
     HostPattern.parse("*.example.com")  # what a child could not load any more once it has given up root
+    gateway = partial(run_with_hosts, settings=settings, hosts=hosts or {})
     forked: list[Any] = []
     done, over = threading.Event(), threading.Event()
 
@@ -155,7 +157,7 @@ def open_world(settings: Settings, hosts: Mapping[str, str] | None = None) -> It
         try:
             # pytest's own stderr object sits on a descriptor that the children close and use again.
             with open(2, "w", closefd=False) as stderr, contextlib.redirect_stderr(stderr):
-                forked.append(fork_processes(settings, lambda link: run_with_hosts(link, settings, hosts or {})))
+                forked.append(fork_processes(settings, lambda: gateway))
         except BaseException as error:
             forked.append(error)
         done.set()
