@@ -34,10 +34,11 @@ class Link:
         self._serve = serve
 
     def run(self) -> None:
-        """Until the warden closes the link or breaks its protocol."""
+        """Until the warden closes the link or breaks its protocol; then it is closed."""
         try:
-            while (received := channel.receive(self._sock, GATEWAY_LINK)) is not None:
-                self._handle(*received)
+            with self._sock:
+                while (received := channel.receive(self._sock, GATEWAY_LINK)) is not None:
+                    self._handle(*received)
         except (channel.ChannelError, OSError) as error:
             log.warning("the link to the warden broke: %s", error)
 
