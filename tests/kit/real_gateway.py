@@ -46,7 +46,8 @@ class Controller:
 class GatewayUnderTest:
     """`sink` has its records, `link` is the warden's end."""
 
-    def __init__(self, link: socket.socket, sink: MemorySink) -> None:
+    def __init__(self, link: socket.socket, sink: MemorySink, thread: threading.Thread) -> None:
+        self._thread = thread
         self.link = link
         self.sink = sink
         self._controllers: list[Controller] = []
@@ -65,9 +66,13 @@ class GatewayUnderTest:
         self._controllers.append(Controller(ours))
         return self._controllers[-1]
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Close the warden's and the controllers' ends, wait for its end. Idempotent."""
         for controller in self._controllers:
             controller.close()
+        self.link.close()
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "the gateway did not end with its link"
 
 
 @contextlib.contextmanager
@@ -82,12 +87,8 @@ def open_gateway(**changes: Any) -> Iterator[GatewayUnderTest]:
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
-    gateway = GatewayUnderTest(ours, sink)
+    gateway = GatewayUnderTest(ours, sink, thread)
     try:
         yield gateway
     finally:
-        gateway.close()
-        ours.close()
-        thread.join(20)
-        assert not thread.is_alive(), "the gateway did not end with its link"
-        theirs.close()
+        gateway.stop()

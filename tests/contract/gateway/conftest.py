@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit import dns_client, servers
-from tests.kit.real_gateway import Controller, GatewayUnderTest, open_gateway
 from tests.kit.namespaces import Namespace, open_sealed_namespace
+from tests.kit.real_gateway import Controller, GatewayUnderTest, open_gateway
 
 SANDBOX = "sb-1"
 NAME = "api.example.com"
@@ -18,8 +18,11 @@ NAME = "api.example.com"
 class Inside:
     """What a workload can do."""
 
-    def __init__(self, namespace: Namespace, listeners: list[socket.socket], pem: Path) -> None:
+    def __init__(
+        self, namespace: Namespace, listeners: list[socket.socket], gateway: GatewayUnderTest, pem: Path
+    ) -> None:
         self.namespace = namespace
+        self.gateway = gateway
         self.listeners = listeners
         self._pem = pem
 
@@ -76,4 +79,4 @@ def listeners(namespace: Namespace) -> Iterator[list[socket.socket]]:
 @pytest.fixture
 def inside(namespace: Namespace, listeners: list[socket.socket], gateway: GatewayUnderTest, pem: Path) -> Inside:
     gateway.attach(SANDBOX, listeners)
-    return Inside(namespace, listeners, pem)
+    return Inside(namespace, listeners, gateway, pem)

@@ -6,8 +6,8 @@ import pytest
 
 from tests.contract.gateway.conftest import NAME, SANDBOX, Inside
 from tests.kit import dns_client
-from tests.kit.real_gateway import Controller, GatewayUnderTest
 from tests.kit.playbook import allow
+from tests.kit.real_gateway import Controller, GatewayUnderTest, open_gateway
 
 RULE = allow({"hosts": [NAME, "**.wild.example.com"], "ports": [443]}, "tls")
 REFUSED = 5
@@ -25,12 +25,13 @@ def test_an_allowed_name_has_one_stable_synthetic_address(inside: Inside) -> Non
     assert first.addresses[0].startswith(("198.18.", "198.19."))
 
 
-def test_it_survives_a_new_gateway(inside: Inside, gateway: GatewayUnderTest, controller: Controller) -> None:
+def test_it_survives_a_new_gateway(inside: Inside) -> None:
     before = inside.resolve(NAME).addresses
-    gateway.gone(SANDBOX)
-    gateway.attach(SANDBOX, inside.listeners)
-    controller.register(SANDBOX, RULE)
-    assert inside.resolve(NAME).addresses == before
+    inside.gateway.stop()
+    with open_gateway() as another:
+        another.attach(SANDBOX, inside.listeners)
+        another.controller().register(SANDBOX, RULE)
+        assert inside.resolve(NAME).addresses == before
 
 
 def test_another_name_is_refused_with_the_reason(inside: Inside, gateway: GatewayUnderTest) -> None:

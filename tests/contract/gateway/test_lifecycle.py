@@ -12,8 +12,8 @@ from sandboxd.warden.protocol import CANARY_ADDRESS, TCP_PORT
 from tests.contract.gateway.conftest import NAME, SANDBOX, Inside
 from tests.kit import servers
 from tests.kit.dns_client import exactly
-from tests.kit.real_gateway import CANARY, Controller, GatewayUnderTest
 from tests.kit.playbook import allow
+from tests.kit.real_gateway import CANARY, Controller, GatewayUnderTest
 
 PORT = 5432
 RULE = allow({"hosts": [NAME], "ports": [PORT]}, "tcp")
@@ -31,8 +31,8 @@ def talk(sock: socket.socket) -> None:
 
 
 def is_reset(sock: socket.socket) -> bool:
+    """Waits for the end and tells how it was."""
     try:
-        sock.sendall(b"x")
         sock.recv(1)
     except ConnectionError:
         return True

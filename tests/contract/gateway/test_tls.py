@@ -11,8 +11,8 @@ from sandboxd.egress.wire.tls import ACCESS_DENIED
 from sandboxd.settings import Pin
 from tests.contract.gateway.conftest import NAME, SANDBOX, Inside
 from tests.kit import client_hellos, servers
-from tests.kit.real_gateway import Controller, GatewayUnderTest
 from tests.kit.playbook import allow
+from tests.kit.real_gateway import Controller, GatewayUnderTest
 
 RULE = allow({"hosts": [NAME], "ports": [443]}, "tls")
 
@@ -101,7 +101,7 @@ def test_ssh_on_443_is_reset(inside: Inside, site: int) -> None:
 
 
 def test_a_port_that_no_rule_opens_is_reset_at_once(gateway: GatewayUnderTest, inside: Inside, site: int) -> None:
-    with inside.connect(NAME, 22) as sock, pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionError), inside.connect(NAME, 22) as sock:
         sock.recv(100)
     (decision,) = gateway.sink.wait_for("decision")
     assert decision.reason == "port"
