@@ -1,7 +1,7 @@
 """One captured connection as a state machine: events in, commands out (egress.md 3–6). Pure.
 
-It asks `policy.decide` for every verdict and records each before bytes pass. Plain HTTP is denied so far. Not here:
-sockets, clocks, resolvers. Called by `egress.gateway.pump`.
+It asks `policy.decide` for every verdict and records each before bytes pass. Connections whose first bytes must be
+HTTP go on in `http_flow`. Not here: sockets, clocks, resolvers. Called by `egress.gateway.pump`.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,6 +31,7 @@ from sandboxd.egress.commands import (
     ToClient,
     ToUpstream,
 )
+from sandboxd.egress.http_flow import HttpFlow
 from sandboxd.egress.ledger import Ledger, addresses_text
 from sandboxd.egress.wire.outcome import NeedMore, Refusal
 from sandboxd.egress.wire.tls import ACCESS_DENIED, ClientHello, ClientHelloReader
@@ -48,6 +49,7 @@ class State(Enum):
 
     NEW = auto()
     PEEK = auto()  # the first bytes are being read
+    HTTP = auto()  # `http_flow` has it, resolving and dialing included
     RESOLVE = auto()
     DIAL = auto()
     SPLICE = auto()
@@ -80,6 +82,7 @@ class Flow:
         self._first = bytearray()
         self._detail: dict[str, Any] = {}
         self._tls: TlsRequest | None = None
+        self._http: HttpFlow | None = None
         self._dialing: tuple[bytes, ...] = ()
 
     @property
@@ -111,11 +114,15 @@ class Flow:
             return self._revoked(event)
         if isinstance(event, Resolved | ResolveFailed | Connected | ConnectFailed):
             return self._outward(event)
+        if self._http is not None:
+            return self._from_http(self._http.handle(event))
         return self._inward(event)
 
     def judge_again(self, policy: CompiledEgress) -> bool:
         """`policy` replaces the one so far: whether it still allows the connection. Where not, `Revoked` comes next."""
         self._policy = policy
+        if self._http is not None:
+            self._http.policy = policy
         asked: list[Request] = [ConnectRequest(self._target)]
         if self._tls is not None:
             asked.append(self._tls)
@@ -132,6 +139,10 @@ class Flow:
         if decision.proto == "tls":
             self._state = State.PEEK
             return [StartTimer(PEEK_TIMER, self._policy.limits.peek)]
+        if decision.proto == "http":
+            self._state = State.HTTP
+            self._http = HttpFlow(self._policy, self._target, self._ledger, decision, self._resolve)
+            return self._http.start()
         if decision.proto == "tcp":
             return self._resolve()
         return self._deny(self._refusal(Reason.INTERNAL, Layer.CONNECT))
@@ -196,6 +207,8 @@ class Flow:
         if isinstance(event, ConnectFailed):
             return self._unreachable(self._refusal(event.reason, Layer.DIAL, event.detail))
         self._ledger.address = event.address
+        if self._http is not None:
+            return self._from_http(self._http.connected())
         self._state = State.SPLICE
         first = bytes(self._first)
         self._first.clear()
@@ -226,6 +239,8 @@ class Flow:
         self._dialing = addresses
         self._ledger.address, self._ledger.port = addresses[0], port
         dial = Dial(addresses, port, self._policy.limits.connect)
+        if self._http is not None:
+            return [*self._http.vetted(), dial]
         self._state = State.DIAL
         return [self._ledger.decision(self._decision, **self._detail), dial]
 
@@ -252,6 +267,8 @@ class Flow:
 
     def _unreachable(self, decision: Decision) -> list[Command]:
         """The destination can't or must not be connected to."""
+        if self._http is not None:
+            return self._from_http(self._http.unreachable(decision))
         if not self._ledger.decided:
             return self._deny(decision)
         return self._end(decision.reason.value, decision.reason)
@@ -278,6 +295,11 @@ class Flow:
     def _end(self, how: str, reason: Reason | None, *, reset: bool = True) -> list[Command]:
         self._state = State.OVER
         return [self._ledger.close(how, reason), Close(reset=reset)]
+
+    def _from_http(self, commands: list[Command]) -> list[Command]:
+        if any(isinstance(command, Close) for command in commands):
+            self._state = State.OVER
+        return commands
 
 
 def _why_none(dropped: Sequence[AddressVerdict]) -> Reason:

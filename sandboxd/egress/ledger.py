@@ -66,6 +66,10 @@ class Ledger:
         )
         return Record(event)
 
+    def count_status(self, status: int) -> None:
+        """An HTTP answer went inside."""
+        self.statuses[str(status)] = self.statuses.get(str(status), 0) + 1
+
     def new_id(self) -> str:
         """An id for a record that has to be known before it is written."""
         return self._new_id()
