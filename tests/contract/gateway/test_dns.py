@@ -9,6 +9,8 @@ from tests.kit import dns_client
 from tests.kit.playbook import allow
 from tests.kit.real_gateway import Controller, GatewayUnderTest, open_gateway
 
+pytestmark = pytest.mark.root
+
 RULE = allow({"hosts": [NAME, "**.wild.example.com"], "ports": [443]}, "tls")
 REFUSED = 5
 

@@ -14,6 +14,8 @@ from tests.contract.gateway.conftest import NAME, SANDBOX, Inside
 from tests.kit.playbook import allow
 from tests.kit.real_gateway import Controller, GatewayUnderTest
 
+pytestmark = pytest.mark.root
+
 RULE = allow({"hosts": [NAME], "ports": [80]}, "http", http=[{"methods": ["GET", "POST"], "paths": ["/**"]}])
 GET = f"GET /hello HTTP/1.1\r\nHost: {NAME}\r\n\r\n".encode()
 

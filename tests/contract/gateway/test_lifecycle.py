@@ -15,6 +15,8 @@ from tests.kit.dns_client import exactly
 from tests.kit.playbook import allow
 from tests.kit.real_gateway import CANARY, Controller, GatewayUnderTest
 
+pytestmark = pytest.mark.root
+
 PORT = 5432
 RULE = allow({"hosts": [NAME], "ports": [PORT]}, "tcp")
 

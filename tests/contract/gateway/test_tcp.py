@@ -17,6 +17,8 @@ from tests.kit.dns_client import exactly
 from tests.kit.playbook import allow
 from tests.kit.real_gateway import Controller, GatewayUnderTest
 
+pytestmark = pytest.mark.root
+
 PORT = 5432
 RULE = allow({"hosts": [NAME], "ports": [PORT]}, "tcp")
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)

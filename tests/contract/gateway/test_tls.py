@@ -14,6 +14,8 @@ from tests.kit import client_hellos, servers
 from tests.kit.playbook import allow
 from tests.kit.real_gateway import Controller, GatewayUnderTest
 
+pytestmark = pytest.mark.root
+
 RULE = allow({"hosts": [NAME], "ports": [443]}, "tls")
 
 
