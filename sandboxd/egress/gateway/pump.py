@@ -7,7 +7,7 @@ connection. Not here: any verdict. Called by `sandboxes`.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
 from sandboxd import limits
@@ -150,9 +150,9 @@ class Pump:
             case EofUpstream():
                 self._outside.finish()
             case Resolve(host):
-                self._task = self._loop.create_task(self._resolve(host))
+                self._begin(self._resolve(host))
             case Dial(addresses, port, seconds):
-                self._task = self._loop.create_task(self._dial(addresses, port, seconds))
+                self._begin(self._dial(addresses, port, seconds))
             case Splice(idle):
                 self._begin_splice(idle)
             case StartTimer(timer, seconds):
@@ -164,6 +164,18 @@ class Pump:
                 self._close(reset=reset)
 
     # --- outward -------------------------------------------------------------------------------------------------
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        self._task = self._loop.create_task(self._guarded_work(work))
+
+    async def _guarded_work(self, work: Coroutine[None, None, None]) -> None:
+        """As `_guarded`, for what takes time: a lookup that breaks must not leave the client waiting."""
+        try:
+            await work
+        except Exception:
+            log.exception("a connection was closed because of a bug")
+            self._task = None
+            self._give_up()
 
     async def _resolve(self, host: str) -> None:
         try:

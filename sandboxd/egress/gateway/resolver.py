@@ -57,7 +57,7 @@ class ResolverShare:
 
 
 def _lookup(host: str) -> tuple[bytes, ...]:
-    """Blocking."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    """Blocking. As bytes: a text would be encoded anew as IDNA, by a codec that is only imported then."""
+    found = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     packed = (socket.inet_pton(family, str(where[0]).partition("%")[0]) for family, _, _, _, where in found)
     return tuple(dict.fromkeys(packed))
