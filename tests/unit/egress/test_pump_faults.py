@@ -1,4 +1,4 @@
-"""A bug in what a connection waits for ends that connection at once, with a record; it never leaves the client waiting."""
+"""A bug in what a connection waits for ends that connection at once, with a record; the client never waits for it."""
 
 import asyncio
 import socket
