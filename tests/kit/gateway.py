@@ -27,8 +27,9 @@ def run_refusing_gateway(link: socket.socket) -> int:
                     return 0
                 _obey(*received, listeners, sessions)
             elif sock in sessions:
-                data = sock.recv(4096)
-                sock.sendall(data)
+                if not _echo(sock):
+                    sessions.remove(sock)
+                    sock.close()
             elif sock.type == socket.SOCK_DGRAM:
                 _refuse_name(sock)
             else:
@@ -44,6 +45,15 @@ def _obey(message: object, fds: list[int], listeners: dict[str, list[socket.sock
     elif isinstance(message, p.Gone):
         for sock in listeners.pop(message.sandbox, []):
             sock.close()
+
+
+def _echo(sock: socket.socket) -> bool:
+    try:
+        data = sock.recv(4096)
+        sock.sendall(data)
+    except OSError:
+        return False
+    return bool(data)
 
 
 def _refuse_name(sock: socket.socket) -> None:

@@ -66,10 +66,12 @@ def parse_cgroups(text: str) -> dict[str, str]:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot: with the pid it names a process for good. None: gone."""
+    """When a process started, in clock ticks since boot: with the pid it names a process for good. None: it has
+    ended, whether or not anyone has waited for it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
+            fields = file.read().rpartition(b")")[2].split()
+            return None if fields[0] in (b"Z", b"X") else int(fields[19])
     except (OSError, IndexError, ValueError):
         return None
 

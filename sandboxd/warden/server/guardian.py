@@ -57,7 +57,8 @@ def _guard(clients: socket.socket, settings: Settings, load: LoadGateway) -> int
     try:
         _keep_gateways(guarded, link, settings, load)
     finally:
-        link.close()
+        link.close()  # a warden that still lives ends by this
+        os.waitpid(warden, 0)
         _clean_up(settings)
     return 0
 

@@ -6,10 +6,12 @@ stranger's (sealing.md). `check_inspection` is pure. Called by `sandboxes`.
 
 import os
 import select
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from sandboxd import limits
 from sandboxd.errors import SandboxdError
 from sandboxd.warden.protocol import Runtime
 from sandboxd.warden.server.cgroups import Cgroup, cgroup_of
@@ -44,7 +46,7 @@ def identify(engine: Engine, container: str, gate: int, runtime: Runtime, host_n
     except OSError:
         raise SandboxdError("process_gone", "the container's first process ended before the seal") from None
     try:
-        cgroup = _check_process(pid, container, gate, runtime)
+        cgroup = _check_process(pid, pidfd, container, gate, runtime)
         netns = _open_netns(pid, pidfd, str(first["NetworkSettings"]["SandboxKey"]), host_netns)
     except OSError as error:
         os.close(pidfd)
@@ -87,18 +89,29 @@ def _all_dropped(dropped: Any) -> bool:
     return [str(name).upper() for name in dropped or ()] == ["ALL"]
 
 
-def _check_process(pid: int, container: str, gate: int, runtime: Runtime) -> Cgroup:
+def _check_process(pid: int, pidfd: int, container: str, gate: int, runtime: Runtime) -> Cgroup:
     """The first process is in the container's group, is the gate, and alone."""
     lines = Path(f"/proc/{pid}/cgroup").read_text()
     need(container in lines, "cgroup", "the process is not in the container's control group")
     cgroup = cgroup_of(pid)
     need(container in str(cgroup.processes), "cgroup", "the process is not in the container's control group")
     if runtime == "runc":
-        executable = os.stat(f"/proc/{pid}/exe")
-        need(_same(executable, os.fstat(gate)), "not_the_gate", "the container's first process is not the gate")
+        need(_becomes_gate(pid, pidfd, gate), "not_the_gate", "the container's first process is not the gate")
         others = [other for other in cgroup.pids() if other != pid]
         need(not others, "other_processes", f"{len(others)} other processes run in the container already")
     return cgroup
+
+
+def _becomes_gate(pid: int, pidfd: int, gate: int) -> bool:
+    """Docker's start returns a moment before runc, which did the preparing, executes the gate. No event tells when;
+    what does not call itself runc's init is judged at once."""
+    deadline = time.monotonic() + limits.GATE_EXECUTES
+    while True:
+        if _same(os.stat(f"/proc/{pid}/exe"), os.fstat(gate)):
+            return True
+        preparing = Path(f"/proc/{pid}/comm").read_text().startswith("runc:")
+        if not preparing or time.monotonic() > deadline or select.select([pidfd], [], [], 0.001)[0]:
+            return False
 
 
 def _open_netns(pid: int, pidfd: int, key: str, host_netns: str) -> int:

@@ -46,7 +46,7 @@ def test_workspace_volumes_and_limits() -> None:
 def test_a_spec_changes_nothing_that_isolates() -> None:
     plain = create_body(p.ContainerSpec(SANDBOX, "a", "w", "i"), made())
     other = create_body(p.ContainerSpec(SANDBOX, "b", "v", "i", build=True, unix_sockets=False), made())
-    same = [
+    same = (
         "NetworkMode",
         "Privileged",
         "CapDrop",
@@ -55,10 +55,8 @@ def test_a_spec_changes_nothing_that_isolates() -> None:
         "LogConfig",
         "RestartPolicy",
         "AutoRemove",
-        "Init",
-        "Ulimits",
-    ]
-    for key in same:
+    )
+    for key in (*same, "Init", "Ulimits"):
         assert plain["HostConfig"][key] == other["HostConfig"][key]
     for key in ("Entrypoint", "Cmd", "Env", "User", "WorkingDir", "Healthcheck", "StdinOnce"):
         assert plain[key] == other[key]
