@@ -67,8 +67,6 @@ def _workloads(document: PolicyDocument) -> Iterator[Problem]:
 def _servers(document: PolicyDocument) -> Iterator[Problem]:
     for name, server in (document.servers or {}).items():
         path = f"servers.{name}"
-        if server.command is not None and server.image is None and document.image is None:
-            yield Problem("no image for the command", "expected image here or in the document", path)
         if server.workspace in ("rw", "ro") and document.workspace is None:
             yield Problem(
                 "the document has no workspace", "expected workspace: {source: …, mode: …}", f"{path}.workspace"

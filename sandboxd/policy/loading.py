@@ -20,6 +20,7 @@ from sandboxd.policy.egress import EgressPolicy
 from sandboxd.policy.models import PolicyDocument
 from sandboxd.policy.problems import PolicyError, Problem
 from sandboxd.policy.source import Node, Path, read_source, render
+from sandboxd.policy.values import format_duration, format_size
 
 _PART = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
 
@@ -126,7 +127,15 @@ def _words(detail: ErrorDetails, path: Path, node: Node) -> tuple[str, str]:
         return detail["msg"], context.get("expected", "")
     if kind.endswith("_type"):
         return f"expected {_TYPES.get(kind, kind.removesuffix('_type'))}, got {_kind(node)}", _quote_hint(kind, node)
-    return re.sub(r"^(Input|[A-Z]\w+) should (be |have )?", "expected ", detail["msg"]), ""
+    return re.sub(r"^(Input|[A-Z]\w+) should (be |have )?", "expected ", _in_its_form(detail["msg"], node)), ""
+
+
+def _in_its_form(message: str, node: Node) -> str:
+    """A bound of something that is written with a unit, with a unit."""
+    if not _is_text(node):
+        return message
+    write = format_size if node.scalar.endswith("B") else format_duration
+    return re.sub(r"[0-9]+$", lambda found: write(int(found[0])), message)
 
 
 _TYPES = {

@@ -99,25 +99,23 @@ class PolicyDocument(Model):
     """A policy. What it does not open is closed; what it does not know is an error."""
 
     agent: Agent | None = Field(default=None, description="Who it is for.")
-    extends: Annotated[tuple[Text, ...] | None, NotYet("write the policy out in one file")] = Field(
-        default=None, description="Policies that this one narrows."
+    image: ImageName | None = Field(
+        default=None, description="Image of commands that name none; default: by the program."
     )
-    tenant: Annotated[Tenant | None, NotYet()] = Field(default=None, description="The tenant's part.")
-    image: ImageName | None = Field(default=None, description="Image of servers that name none.")
     runtime: Runtime | None = Field(default=None, description="Container runtime; default runc.")
     resources: Resources | None = Field(default=None, description="What each container may use.")
     unix_sockets: bool | None = Field(default=None, description="Default of servers that don't say.")
     workspace: Workspace | None = Field(default=None, description="A host directory for the workloads.")
-    volumes: Annotated[dict[Name, InsidePath | Volume] | None, NotYet("supported: workspace")] = Field(
-        default=None, description="Storage that outlives the containers: name → path inside."
-    )
     servers: Annotated[dict[Name, Server] | None, Field(min_length=1)] = Field(
         default=None, description="MCP servers by name; a server's workload is `mcp:NAME`."
+    )
+    egress: EgressPolicy | None = Field(default=None, description="What all workloads together may reach.")
+    volumes: Annotated[dict[Name, InsidePath | Volume] | None, NotYet("supported: workspace")] = Field(
+        default=None, description="Storage that outlives the containers: name → path inside."
     )
     shell: Annotated[Shell | None, NotYet("supported: servers, or a COMMAND on the command line")] = Field(
         default=None, description="The agent's shell; its workload is `shell`."
     )
-    egress: EgressPolicy | None = Field(default=None, description="What all workloads together may reach.")
     tools: Annotated[ToolPolicy | None, NotYet("every tool of the server passes")] = Field(
         default=None, description="Which tools are granted."
     )
@@ -128,6 +126,10 @@ class PolicyDocument(Model):
     delegation: Annotated[Delegation | None, NotYet()] = Field(default=None, description="Other agents.")
     skills: Annotated[tuple[Skill, ...] | None, NotYet()] = Field(default=None, description="Attached skills.")
     hooks: Annotated[tuple[Hook, ...] | None, NotYet()] = Field(default=None, description="Call-backs.")
+    extends: Annotated[tuple[Text, ...] | None, NotYet("write the policy out in one file")] = Field(
+        default=None, description="Policies that this one narrows."
+    )
+    tenant: Annotated[Tenant | None, NotYet()] = Field(default=None, description="The tenant's part.")
 
     def scopes(self, server: str | None = None) -> tuple[EgressPolicy, ...]:
         """The egress scopes of a server (or of a command, with None), widest first; all must allow."""

@@ -179,7 +179,9 @@ class Server(Model):
         default=None, description="The program, looked up on the image's PATH."
     )
     args: tuple[Argument, ...] | None = Field(default=None, description="Arguments of the program.")
-    image: ImageName | None = Field(default=None, description="The image; default: the document's.")
+    image: ImageName | None = Field(
+        default=None, description="The image; default: the document's, else the one for the program."
+    )
     package: PackageName | None = Field(default=None, description="`npm:NAME@VERSION` or `pypi:NAME==VERSION`.")
     constraints: tuple[Constraint, ...] | None = Field(
         default=None, description="With a pypi package: version constraints of what it depends on."
@@ -196,7 +198,9 @@ class Server(Model):
     )
     env: Environment | None = Field(default=None, description="The environment: this and `secrets`, nothing inherited.")
     secrets: tuple[SecretVariable, ...] | None = Field(default=None, description="Secrets in its environment.")
-    cwd: InsidePath | None = Field(default=None, description="Working directory inside; default: the image's.")
+    cwd: InsidePath | None = Field(
+        default=None, description="Working directory inside; default: the workspace, else the home directory."
+    )
     workspace: Literal["rw", "ro", "none"] | None = Field(
         default=None, description="How it sees the document's workspace; never more than the document gives."
     )
@@ -257,9 +261,7 @@ class Server(Model):
     def _one_kind(self) -> Self:
         kinds = [kind for kind in ("command", "package", "url") if getattr(self, kind) is not None]
         if len(kinds) > 1:
-            raise refuse(
-                f"{kinds[0]} and {kinds[1]} exclude each other", "expected one of command, package, url, image"
-            )
+            raise refuse(f"{kinds[0]} and {kinds[1]} exclude each other", "expected one of command, package, image")
         if not kinds and self.image is None:
             raise refuse("nothing to run", "expected one of command, package, image")
         if self.image is not None and kinds in (["package"], ["url"]):

@@ -25,7 +25,7 @@ _WORDS = re.compile(r"(?i:yes|no|on|off|y|n|true|false)")
 _NULLS = re.compile(r"(?i:null)|~|")
 _OTHER_NUMBERS = re.compile(
     r"[-+]?(?:0[xXoObB][0-9a-fA-F_]+|[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
-    r"|(?:[0-9][0-9_]*)?\.?[0-9_]*(?:[eE][-+]?[0-9]+)?|\.(?i:inf|nan))"
+    r"|(?=\.?[0-9])(?:[0-9][0-9_]*)?\.?[0-9_]*(?:[eE][-+]?[0-9]+)?|\.(?i:inf|nan))"
 )
 _DATES = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?")
 # libyaml's parser where the wheel has it: the other one takes seconds for a large policy.
@@ -224,5 +224,7 @@ def read_source(text: str, file: str) -> tuple[Node | None, list[Problem]]:
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         found = Problem(f"not YAML: {error.problem}", error.context or "", "", file, line, column)
         return None, [*(reader.problems if reader else []), found]
+    except UnicodeError:  # half of a surrogate pair
+        return None, [Problem("not Unicode text", "expected text in UTF-8", "", file)]
     except yaml.YAMLError as error:
         return None, [Problem(f"not YAML: {str(error).splitlines()[0]}", "expected text in UTF-8", "", file)]

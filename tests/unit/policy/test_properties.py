@@ -93,7 +93,7 @@ coherent_policies = policies().map(coherent)
 
 
 @given(coherent_policies, coherent_policies, requests)
-@settings(max_examples=400)
+@settings(max_examples=120)
 def test_an_intersection_never_widens(one, other, request):
     if decide(compiled(one, other), request).allowed:
         assert decide(compiled(one), request).allowed
@@ -101,7 +101,7 @@ def test_an_intersection_never_widens(one, other, request):
 
 
 @given(coherent_policies, coherent_policies, targets, addresses, st.booleans())
-@settings(max_examples=400)
+@settings(max_examples=120)
 def test_an_intersection_reaches_no_further(one, other, target, address, is_host):
     def reaches(policy):
         connect = decide(policy, ConnectRequest(target))
@@ -113,13 +113,13 @@ def test_an_intersection_reaches_no_further(one, other, target, address, is_host
 
 
 @given(coherent_policies, requests)
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_a_scope_twice_is_the_scope(policy, request):
     assert decide(compiled(policy, policy), request) == decide(compiled(policy), request)
 
 
 @given(coherent_policies, requests, st.data())
-@settings(max_examples=400)
+@settings(max_examples=120)
 def test_removing_an_allow_rule_never_allows_more(policy, request, data):
     allows = [rule for rule in policy.rules if rule.action == "allow"]
     if allows:
@@ -130,7 +130,7 @@ def test_removing_an_allow_rule_never_allows_more(policy, request, data):
 
 
 @given(coherent_policies, coherent_policies, targets, requests, addresses)
-@settings(max_examples=400)
+@settings(max_examples=120)
 def test_adding_denials_never_allows_more(policy, other, target, request, address):
     denials = tuple(r.model_copy(update={"id": f"d{r.id}"}) for r in other.rules if r.action == "deny")
     more, less = compiled(policy), compiled(EgressPolicy(rules=policy.rules + denials))
@@ -142,7 +142,7 @@ def test_adding_denials_never_allows_more(policy, other, target, request, addres
 
 
 @given(coherent_policies, targets)
-@settings(max_examples=400)
+@settings(max_examples=120)
 def test_look_ups_find_what_reading_every_rule_finds(policy, target):
     decision = decide(compiled(policy), ConnectRequest(target))
     matching = [r for r in policy.rules if applies_to(r, "mcp:a") and stands_for(r, target)]
@@ -173,7 +173,7 @@ def stands_for(rule: EgressRule, target: Target) -> bool:
     st.binary(max_size=40),
     st.text(max_size=20),
 )
-@settings(max_examples=400)
+@settings(max_examples=120)
 def test_every_request_has_an_answer(policy, host, address, port, sni, authority, path):
     target = Target(host, address, port)
     compiled_policy = compile_egress([policy], workload="mcp:a", pins=[Pin("a.example.com", "127.0.0.1")])

@@ -1,0 +1,70 @@
+"""`--allow` and what it is short for."""
+
+import pytest
+
+from sandboxd.errors import ExitCode, UsageError
+from sandboxd.policy.egress import EgressPolicy
+from sandboxd.policy.shortform import egress_from_allows
+
+
+@pytest.mark.parametrize(
+    ("text", "proto", "hosts", "cidrs", "port"),
+    [
+        ("example.com", "tls", "example.com", None, 443),
+        ("example.com:443", "tls", "example.com", None, 443),
+        ("*.example.com", "tls", "*.example.com", None, 443),
+        ("EXAMPLE.com.", "tls", "example.com", None, 443),
+        ("tls://example.com", "tls", "example.com", None, 443),
+        ("https://example.com:8443", "tls", "example.com", None, 8443),
+        ("http://example.com", "http", "example.com", None, 80),
+        ("http://example.com:8080", "http", "example.com", None, 8080),
+        ("tcp://db.host.sandboxd:5432", "tcp", "db.host.sandboxd", None, 5432),
+        ("tcp://10.1.2.3:5432", "tcp", None, "10.1.2.3/32", 5432),
+        ("tls://[2606:4700::1]", "tls", None, "2606:4700::1/128", 443),
+        ("8.8.8.8", "tls", None, "8.8.8.8/32", 443),
+    ],
+)
+def test_forms(text, proto, hosts, cidrs, port):
+    (rule,) = egress_from_allows([text]).rules
+    assert (rule.proto, rule.to.ports) == (proto, (port,))
+    assert [str(h) for h in rule.to.hosts or ()] == ([hosts] if hosts else [])
+    assert [str(c) for c in rule.to.cidrs or ()] == ([cidrs] if cidrs else [])
+    assert rule.id.startswith("allow:")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("example.com:22", "tcp://example.com:22"),
+        ("tcp://example.com", "needs a port"),
+        ("ssh://example.com", "not supported yet"),
+        ("ftp://example.com", "scheme 'ftp'"),
+        ("example.com/path", "no path"),
+        ("user:pw@example.com", "no credentials"),
+        ("https://example.com?x", "no query"),
+        ("*", "would match everything"),
+        ("*.github.io", "anyone can get a name"),
+        ("example.com:0", "port from 1 to 65535"),
+        ("tcp://example.com:70000", "port from 1 to 65535"),
+        ("", "expected"),
+        ("a b", "not a host name"),
+    ],
+)
+def test_mistakes(text, hint):
+    with pytest.raises(UsageError) as error:
+        egress_from_allows([text])
+    assert hint in str(error.value)
+    assert error.value.exit_code is ExitCode.USAGE
+
+
+def test_the_same_place_twice_is_one_rule():
+    assert len(egress_from_allows(["example.com", "https://example.com"]).rules) == 1
+
+
+def test_nothing_allows_nothing():
+    assert egress_from_allows([]).rules == ()
+
+
+def test_it_travels():
+    policy = egress_from_allows(["example.com", "tcp://10.1.2.3:5432", "http://*.example.org:8080"])
+    assert EgressPolicy.from_wire(policy.to_wire()) == policy
