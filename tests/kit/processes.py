@@ -1,5 +1,6 @@
 """Finding and ending the processes that `fork_processes` made, by their parents and names."""
 
+import contextlib
 import os
 import select
 import signal
@@ -56,7 +57,5 @@ def wait_for_end(*pids: int, seconds: float = 20.0) -> None:
             assert select.select([fd], [], [], seconds)[0], f"{name_of(pid)} ({pid}) still lives"
         finally:
             os.close(fd)
-        try:
+        with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            pass
