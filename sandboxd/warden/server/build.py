@@ -56,10 +56,8 @@ def _entry(name: str, uid: int, mode: int, kind: bytes) -> tarfile.TarInfo:
 def drop_files(identity: Identity, files: Iterable[str]) -> None:
     """Unlink the build's files from the container's root. Links inside lead nowhere but inside: the kernel resolves
     every name within that root."""
-    root = os.open(f"/proc/{identity.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    root = _open_root(identity)
     try:
-        if select.select([identity.pidfd], [], [], 0)[0]:
-            raise SandboxdError("not_running", "the build has ended; it can only be committed while it runs")
         for name in files:
             path = PurePosixPath(name)
             with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -70,6 +68,19 @@ def drop_files(identity: Identity, files: Iterable[str]) -> None:
                     os.close(folder)
     finally:
         os.close(root)
+
+
+def _open_root(identity: Identity) -> int:
+    """The container's root; it is that one because the gate still lives after the opening."""
+    ended = SandboxdError("not_running", "the build has ended", hint="it can only be committed while it runs")
+    try:
+        root = os.open(f"/proc/{identity.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        raise ended from None
+    if select.select([identity.pidfd], [], [], 0)[0]:
+        os.close(root)
+        raise ended
+    return root
 
 
 def _open_in_root(root: int, path: str) -> int:

@@ -11,7 +11,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 
@@ -123,7 +122,7 @@ def _child(name: str, work: Callable[[], int], keep: tuple[socket.socket, ...]) 
             signal.signal(number, signal.SIG_DFL)
         code = work()
     except SandboxdError as error:
-        print(f"sandboxd: {name}: {error}", file=sys.stderr, flush=True)
+        os.write(2, f"sandboxd: {name}: {error}\n".encode())
     except BaseException as error:  # noqa: BLE001 (the last frame of a process)
         report_bug(name, error)
     finally:
