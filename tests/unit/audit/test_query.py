@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandboxd.audit import records
@@ -259,6 +259,7 @@ def test_a_record_survives_its_text(one: Event, writer: str, seq: int) -> None:
 
 
 @given(st.lists(events, min_size=1, max_size=5))
+@settings(max_examples=25)  # each waits for the disk
 def test_what_is_emitted_is_found(sent: list[Event]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "audit.db"

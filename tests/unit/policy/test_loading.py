@@ -270,7 +270,7 @@ servers:
     restart: never
     transport: stdio
     egress: {rules: []}
-  two: {package: "pypi:mcp-server-sqlite==2025.4.25", constraints: ["mcp<2"], args: ["--db-path", /work/x.db]}
+  two: {package: "pypi:mcp-server-sqlite==2025.4.25", constraints: ["mcp<2"], args: ["--db-path", /data/x.db]}
   three: {package: "npm:@scope/name@1.2.3", scripts: true}
   four: {image: "registry.example/img@sha256:%s"}
 egress:
