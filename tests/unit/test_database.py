@@ -74,6 +74,7 @@ def test_names_with_odd_characters(tmp_path: Path) -> None:
     assert path.exists()
 
 
+@pytest.mark.root
 def test_a_reader_without_write_permission(path: Path) -> None:
     writer = open_database(path, ONE, durable=True)
     for folder in (path.parent, *path.parent.parents[:-2]):

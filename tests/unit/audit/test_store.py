@@ -139,6 +139,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.root
 def test_full_disk_fails_and_recovers_without_loss(small_disk: Path) -> None:
     path = small_disk / "audit.db"
     accepted = 0
