@@ -27,6 +27,8 @@ _OTHER_NUMBERS = re.compile(
     r"[-+]?(?:0[xXoObB][0-9a-fA-F_]+|[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
     r"|(?=\.?[0-9])(?:[0-9][0-9_]*)?\.?[0-9_]*(?:[eE][-+]?[0-9]+)?|\.(?i:inf|nan))"
 )
+# What a plain scalar begins with that is not text.
+_SUSPECT = frozenset("+-.~0123456789nNyYoOtTfF")
 _DATES = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?")
 # libyaml's parser where the wheel has it: the other one takes seconds for a large policy.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -158,7 +160,7 @@ class _Reader:
 
     def scalar(self, event: Any, path: Path, made: Node) -> Any:
         text: str = event.value
-        if event.style:  # quoted or a block: text
+        if event.style or (text and text[0] not in _SUSPECT):  # quoted, a block, or nothing but text: text
             return text
         for form, read in _PLAIN:
             if form.fullmatch(text):
