@@ -234,7 +234,7 @@ def _listed(networks: tuple[Network, ...]) -> str:
 
 
 class EgressLimits(Model):
-    """Bounds of one workload's connections. They only narrow what the system allows anyway."""
+    """Bounds of one workload's connections; of several scopes the narrowest holds."""
 
     conns: Annotated[int | None, Field(ge=1, le=bounds.FLOWS)] = Field(
         default=None, description=f"Connections at once; default and most {bounds.FLOWS}."

@@ -175,6 +175,21 @@ def test_a_private_block_opens_private_literals():
     assert connect(policy, literal("10.1.2.4", 5432)).reason is Reason.FLOOR_PRIVATE
 
 
+def test_a_private_block_opens_its_own_ports_only():
+    policy = compiled(
+        rule("db", cidrs=["10.0.0.0/8"], ports=[5432], proto="tcp"), rule("web", cidrs=["0.0.0.0/0"], ports=[443])
+    )
+    assert connect(policy, literal("10.1.2.3", 443)).reason is Reason.FLOOR_PRIVATE
+    assert connect(policy, literal("10.1.2.3", 5432)).allowed
+
+
+def test_blocks_of_both_families_stand_beside_each_other():
+    policy = compiled(rule("six", cidrs=["2606:4700::/32", "2606:4700:1:2::/64"]), rule("four", cidrs=["8.8.8.0/24"]))
+    assert connect(policy, literal("8.8.8.8")).rule == "four"
+    assert connect(policy, literal("2606:4700::1")).rule == "six"
+    assert not connect(policy, literal("38.6.71.0")).allowed
+
+
 def test_an_address_of_this_host_is_floor():
     policy = compiled(rule("c", cidrs=["8.8.8.8/32"]), rule("h", hosts=["example.com"]))
     assert judged(policy, literal("8.8.8.8"), "8.8.8.8", is_host=True).reason is Reason.FLOOR_HOST
@@ -338,6 +353,11 @@ class TestHttp:
         assert (decision.reason is Reason.ALLOWED) is allowed
         assert decision.rule == "m"
 
+    def test_connect_is_refused_even_where_no_method_is_named(self):
+        assert decide(self.policy, HttpRequest(host("a.example", 80), "CONNECT", b"a.example", "/")).reason is (
+            Reason.METHOD_PATH
+        )
+
     def test_upgrades_are_refused(self):
         request = HttpRequest(host("a.example", 80), "GET", b"a.example", "/", "websocket")
         assert decide(self.policy, request).reason is Reason.WEBSOCKET
@@ -378,6 +398,11 @@ class TestScopes:
         assert judged(policy, host("e.example"), "10.0.0.1").reason is Reason.FLOOR_PRIVATE
         policy = compile_egress([scope(open_), scope(open_)], workload="mcp:a", pins=())
         assert judged(policy, host("e.example"), "10.0.0.1").allowed
+
+    def test_a_private_literal_needs_every_scope(self):
+        wide, narrow = scope(rule("w", cidrs=["0.0.0.0/0"])), scope(rule("n", cidrs=["10.1.0.0/16"]))
+        policy = compile_egress([wide, narrow], workload="mcp:a", pins=())
+        assert connect(policy, literal("10.1.2.3")).reason is Reason.FLOOR_PRIVATE
 
     def test_limits_narrow(self):
         first, second = scope(limits={"conns": 10, "idle": "1m"}), scope(limits={"conns": 20, "idle": "30s"})
