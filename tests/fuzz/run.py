@@ -7,6 +7,7 @@ the input as hex where a promise is broken; put that input into the corpus toget
 import argparse
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,7 +74,10 @@ def main() -> None:
         tried = run_random(one_input, seeds(arguments.target), arguments.seconds, arguments.seed)
         print(f"{arguments.target}: {tried} inputs, no promise broken (random mutation; atheris is not installed)")
         return
-    options = [f"-max_total_time={int(arguments.seconds)}", f"-max_len={_LONGEST}", str(CORPUS / arguments.target)]
+    found = tempfile.mkdtemp(prefix=f"fuzz-{arguments.target}-")  # what it learns and what it breaks, not the corpus
+    options = [f"-max_total_time={int(arguments.seconds)}", f"-max_len={_LONGEST}", f"-artifact_prefix={found}/"]
+    options += [found, str(CORPUS / arguments.target)]
+    print(f"{arguments.target}: new inputs go to {found}")
     atheris.instrument_all()
     atheris.Setup([sys.argv[0], *options], one_input)
     atheris.Fuzz()
