@@ -8,13 +8,15 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.exceptions import TyperException
 
 from sandboxd import __version__
 from sandboxd.cli.run_options import EXAMPLES, run_parser
-from sandboxd.errors import ExitCode
+from sandboxd.errors import ExitCode, UsageError
 
 # Groups: the module has an `app`. Commands: the module has a function of that name.
 _GROUPS = ("policy", "audit")
@@ -26,7 +28,12 @@ Shell = Literal["bash", "zsh", "fish"]
 def run_app(arguments: Sequence[str]) -> int:
     """The exit code. Raises SandboxdError."""
     app = build_app(arguments[0] if arguments else "")
-    result: Any = app(list(arguments), prog_name="sandboxd", standalone_mode=False)
+    try:
+        result: Any = app(list(arguments), prog_name="sandboxd", standalone_mode=False)
+    except TyperException as error:  # arguments that typer can't read
+        asked = " ".join(takewhile(str.isalpha, arguments))
+        hint = f"`{' '.join(('sandboxd', asked)).strip()} --help` lists what is expected"
+        raise UsageError(error.format_message().replace("Value error, ", ""), hint=hint) from None
     return result if isinstance(result, int) else ExitCode.OK
 
 

@@ -1,0 +1,24 @@
+"""What typer can't read is an error like any other: one line, what was expected, exit 2."""
+
+import pytest
+
+from sandboxd.errors import ExitCode
+from sandboxd.main import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["audit", "ls", "--verdict", "maybe"], "'maybe' is not one of 'allow', 'deny', 'would_deny'"),
+        (["audit", "ls", "--limit", "0"], "greater than or equal to 1"),
+        (["audit", "ls", "--nonsense"], "No such option: --nonsense"),
+        (["audit", "nonsense"], "No such command 'nonsense'"),
+        (["audit", "show"], "Missing argument"),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == ExitCode.USAGE
+    errors = capsys.readouterr().err
+    assert says in errors
+    assert errors.startswith("sandboxd: ")
+    assert f"sandboxd {arguments[0]}" in errors
