@@ -11,7 +11,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def policy_schema() -> dict[str, Any]:
     """The schema of `PolicyDocument`, as plain JSON."""
     schema = PolicyDocument.model_json_schema(by_alias=True, mode="validation")
-    return {"$schema": DIALECT, "title": "sandboxd policy", **_strict(schema)}
+    return {"$schema": DIALECT, **_strict(schema), "title": "sandboxd policy"}
 
 
 def _strict(schema: Any) -> Any:

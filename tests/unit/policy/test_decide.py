@@ -1,51 +1,16 @@
 """What `decide` and `judge_address` answer, and why."""
 
-from ipaddress import ip_address
-
 import pytest
 from pydantic import ValidationError
 
 from sandboxd.policy.decide import decide, judge_address
-from sandboxd.policy.egress import EgressPolicy
 from sandboxd.policy.hosts import canonical_host
 from sandboxd.policy.matching import CompiledEgress, compile_egress
 from sandboxd.policy.problems import PolicyError
-from sandboxd.policy.requests import ConnectRequest, Decision, DnsRequest, HttpRequest, Target, TlsRequest
+from sandboxd.policy.requests import Decision, DnsRequest, HttpRequest, TlsRequest
 from sandboxd.reasons import Reason, Verdict
 from sandboxd.settings import Pin
-
-
-def rule(id_, *, action="allow", **more):
-    to = {key: more.pop(key) for key in ("hosts", "cidrs", "ports") if key in more}
-    if action == "allow":
-        to.setdefault("ports", [443])
-        more.setdefault("proto", "tls")
-    return {"id": id_, "action": action, "to": to, **more}
-
-
-def scope(*rules, **more):
-    return EgressPolicy.from_wire({"rules": list(rules), **more})
-
-
-def compiled(*rules, workload="mcp:a", pins=()) -> CompiledEgress:
-    return compile_egress([scope(*rules)], workload=workload, pins=pins)
-
-
-def host(name, port=443):
-    return Target(canonical_host(name), None, port)
-
-
-def literal(address, port=443):
-    return Target(None, ip_address(address).packed, port)
-
-
-def connect(policy, target) -> Decision:
-    return decide(policy, ConnectRequest(target))
-
-
-def judged(policy, target, address, *, is_host=False):
-    packed = ip_address(address).packed
-    return judge_address(policy, connect(policy, target), target, packed, is_host=is_host)
+from tests.kit.policies import compiled, connect, host, judged, literal, rule, scope
 
 
 def test_nothing_is_allowed_without_a_policy():
@@ -361,69 +326,6 @@ class TestHttp:
     def test_upgrades_are_refused(self):
         request = HttpRequest(host("a.example", 80), "GET", b"a.example", "/", "websocket")
         assert decide(self.policy, request).reason is Reason.WEBSOCKET
-
-
-class TestScopes:
-    def test_all_must_allow(self):
-        wide = scope(rule("wide", hosts=["**.example.com"]))
-        narrow = scope(rule("narrow", hosts=["a.example.com", "a.example.org"]))
-        policy = compile_egress([wide, narrow], workload="mcp:a", pins=())
-        assert connect(policy, host("a.example.com")).rule == "narrow"
-        assert not connect(policy, host("b.example.com")).allowed
-        assert not connect(policy, host("a.example.org")).allowed
-        assert decide(policy, DnsRequest(canonical_host("a.example.com"))).allowed
-        assert not decide(policy, DnsRequest(canonical_host("a.example.org"))).allowed
-
-    def test_a_name_without_a_common_port_is_not_answered(self):
-        policies = [
-            scope(rule("a", hosts=["e.example"])),
-            scope(rule("b", hosts=["e.example"], ports=[80], proto="http")),
-        ]
-        policy = compile_egress(policies, workload="mcp:a", pins=())
-        assert not decide(policy, DnsRequest(canonical_host("e.example"))).allowed
-
-    def test_opaque_gives_way_and_others_collide(self):
-        def both(one, other):
-            policies = [scope(rule(p, hosts=["e.example"], proto=p)) for p in (one, other)]
-            return connect(compile_egress(policies, workload="mcp:a", pins=()), host("e.example"))
-
-        assert both("tcp", "tls").proto == "tls"
-        assert both("tls", "tcp").proto == "tls"
-        assert both("tcp", "tcp").proto == "tcp"
-        assert both("tls", "http").reason is Reason.PROTO_MISMATCH
-
-    def test_private_needs_every_scope(self):
-        open_, shut = rule("o", hosts=["e.example"], allow_private=["10.0.0.0/8"]), rule("s", hosts=["e.example"])
-        policy = compile_egress([scope(open_), scope(shut)], workload="mcp:a", pins=())
-        assert judged(policy, host("e.example"), "10.0.0.1").reason is Reason.FLOOR_PRIVATE
-        policy = compile_egress([scope(open_), scope(open_)], workload="mcp:a", pins=())
-        assert judged(policy, host("e.example"), "10.0.0.1").allowed
-
-    def test_a_private_literal_needs_every_scope(self):
-        wide, narrow = scope(rule("w", cidrs=["0.0.0.0/0"])), scope(rule("n", cidrs=["10.1.0.0/16"]))
-        policy = compile_egress([wide, narrow], workload="mcp:a", pins=())
-        assert connect(policy, literal("10.1.2.3")).reason is Reason.FLOOR_PRIVATE
-
-    def test_limits_narrow(self):
-        first, second = scope(limits={"conns": 10, "idle": "1m"}), scope(limits={"conns": 20, "idle": "30s"})
-        limits = compile_egress([first, second], workload="mcp:a", pins=()).limits
-        assert (limits.conns, limits.idle, limits.peek) == (10, 30.0, 10.0)
-
-
-class TestOtherForms:
-    def test_offline_denies_everything(self):
-        policy = compile_egress([scope(mode="offline")], workload="mcp:a", pins=())
-        assert not connect(policy, host("example.com")).allowed
-
-    def test_allowed_origins_become_rules(self):
-        origins = ["https://api.example.com", "http://build.internal:8080", "https://[2606:4700::1]:8443"]
-        policy = compile_egress(
-            [EgressPolicy.from_wire({"mode": "allowlist", "allowedOrigins": origins})], workload="mcp:a", pins=()
-        )
-        assert connect(policy, host("api.example.com")).proto == "tls"
-        assert connect(policy, host("build.internal", 8080)).rule == "origin:http://build.internal:8080"
-        assert connect(policy, literal("2606:4700::1", 8443)).allowed
-        assert not connect(policy, host("build.internal", 80)).allowed
 
 
 def test_only_deny_rules_may_name_what_anyone_can_get():
