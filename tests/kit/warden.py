@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import socket
 import subprocess
 import tarfile
@@ -15,6 +16,7 @@ from sandboxd.warden import protocol as p
 from sandboxd.warden.client import WardenClient
 from sandboxd.warden.server.guardian import fork_processes
 from tests.kit.gateway import CANARY, run_refusing_gateway
+from tests.kit.processes import children
 
 KIT = Path(__file__).parent
 REPO = KIT.parents[1]
@@ -45,11 +47,14 @@ def import_image(name: str, files: dict[str, bytes], *changes: str) -> None:
 @contextlib.contextmanager
 def open_warden(settings: Settings) -> Generator[WardenClient]:
     """The three processes with the refusing gateway, and a client of theirs."""
+    before = set(children(os.getpid()))
     client = WardenClient(fork_processes(settings, lambda: run_refusing_gateway))
+    (guardian,) = set(children(os.getpid())) - before
     try:
         yield client
     finally:
         client.close()
+        os.waitpid(guardian, 0)  # by then everything is gone
 
 
 @dataclass

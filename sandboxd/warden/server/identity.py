@@ -6,16 +6,15 @@ stranger's (sealing.md). `check_inspection` is pure. Called by `sandboxes`.
 
 import os
 import select
-import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
-from sandboxd import limits
 from sandboxd.errors import SandboxdError
 from sandboxd.warden.protocol import Runtime
 from sandboxd.warden.server.cgroups import Cgroup, cgroup_of
 from sandboxd.warden.server.engine import Engine, Json
+from sandboxd.warden.server.first_process import check_gate, check_runsc, same_file
+from sandboxd.warden.server.hardening import GATE
 
 HOST_NETNS = "/proc/self/ns/net"
 
@@ -46,7 +45,7 @@ def identify(engine: Engine, container: str, gate: int, runtime: Runtime, host_n
     except OSError:
         raise SandboxdError("process_gone", "the container's first process ended before the seal") from None
     try:
-        cgroup = _check_process(pid, pidfd, container, gate, runtime)
+        cgroup = _check_process(engine, pid, pidfd, container, gate, runtime)
         netns = _open_netns(pid, pidfd, str(first["NetworkSettings"]["SandboxKey"]), host_netns)
     except OSError as error:
         os.close(pidfd)
@@ -79,6 +78,8 @@ def check_inspection(found: Json, container: str) -> None:
     need(policy in ("", "no"), "restart_policy", f"the container's restart policy is {policy}")
     test = cast(Json, found["Config"].get("Healthcheck") or {}).get("Test")
     need(test == ["NONE"], "health_check", "the container has a health check, which runs before the seal")
+    started = [found.get("Path"), *cast(list[str], found.get("Args") or [])]
+    need(started == [GATE], "entrypoint", "the container starts something other than the gate")
     running = state["Running"] and not state["Paused"] and not state["Restarting"] and int(state["Pid"]) > 0
     need(running, "not_running", f"the container is {state.get('Status', 'not running')}")
     fresh = str(state["FinishedAt"]).startswith("0001-") and not found["RestartCount"]
@@ -89,29 +90,16 @@ def _all_dropped(dropped: Any) -> bool:
     return [str(name).upper() for name in dropped or ()] == ["ALL"]
 
 
-def _check_process(pid: int, pidfd: int, container: str, gate: int, runtime: Runtime) -> Cgroup:
-    """The first process is in the container's group, is the gate, and alone."""
-    lines = Path(f"/proc/{pid}/cgroup").read_text()
-    need(container in lines, "cgroup", "the process is not in the container's control group")
+def _check_process(engine: Engine, pid: int, pidfd: int, container: str, gate: int, runtime: Runtime) -> Cgroup:
+    """The first process is in the container's group, is what it must be, and alone."""
     cgroup = cgroup_of(pid)
     need(container in str(cgroup.processes), "cgroup", "the process is not in the container's control group")
-    if runtime == "runc":
-        need(_becomes_gate(pid, pidfd, gate), "not_the_gate", "the container's first process is not the gate")
-        others = [other for other in cgroup.pids() if other != pid]
-        need(not others, "other_processes", f"{len(others)} other processes run in the container already")
+    if runtime == "runsc":
+        runtimes = cast(Json, engine.info()["Runtimes"])
+        check_runsc(pid, container, str(runtimes["runsc"]["path"]), cgroup)
+    else:
+        check_gate(pid, pidfd, gate, cgroup)
     return cgroup
-
-
-def _becomes_gate(pid: int, pidfd: int, gate: int) -> bool:
-    """Docker's start returns a moment before runc, which did the preparing, executes the gate. No event tells when;
-    what does not call itself runc's init is judged at once."""
-    deadline = time.monotonic() + limits.GATE_EXECUTES
-    while True:
-        if _same(os.stat(f"/proc/{pid}/exe"), os.fstat(gate)):
-            return True
-        preparing = Path(f"/proc/{pid}/comm").read_text().startswith("runc:")
-        if not preparing or time.monotonic() > deadline or select.select([pidfd], [], [], 0.001)[0]:
-            return False
 
 
 def _open_netns(pid: int, pidfd: int, key: str, host_netns: str) -> int:
@@ -121,9 +109,13 @@ def _open_netns(pid: int, pidfd: int, key: str, host_netns: str) -> int:
         ended = select.select([pidfd], [], [], 0)[0]
         need(not ended, "process_gone", "the container's first process ended before the seal")
         opened = os.fstat(netns)
-        need(not _same(opened, os.stat(host_netns)), "host_namespace", "the container is in the host's namespace")
+        need(not same_file(opened, os.stat(host_netns)), "host_namespace", "the container is in the host's namespace")
         need(key, "not_dockers_namespace", "Docker names no namespace of the container")
-        need(_same(opened, os.stat(key)), "not_dockers_namespace", f"it is not the namespace that Docker made ({key})")
+        need(
+            same_file(opened, os.stat(key)),
+            "not_dockers_namespace",
+            f"it is not the namespace that Docker made ({key})",
+        )
     except BaseException:
         os.close(netns)
         raise
@@ -140,7 +132,3 @@ def need(ok: object, code: str, message: str) -> None:
     """Refuse with `code` unless `ok`."""
     if not ok:
         raise SandboxdError(code, message, hint="the sandbox is not started; `sandboxd doctor` checks the host")
-
-
-def _same(a: os.stat_result, b: os.stat_result) -> bool:
-    return (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)

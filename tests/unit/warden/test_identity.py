@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 
 from sandboxd.errors import SandboxdError
+from sandboxd.warden.server.first_process import check_runsc_arguments
 from sandboxd.warden.server.identity import check_inspection
 
 ID = "c" * 64
 GOOD: dict[str, Any] = {
     "Id": ID,
     "RestartCount": 0,
+    "Path": "/.sandboxd/gate",
+    "Args": [],
     "State": {
         "Running": True,
         "Paused": False,
@@ -55,6 +58,8 @@ def test_ours_passes() -> None:
         ("HostConfig.RestartPolicy", {"Name": "always"}, "restart_policy"),
         ("Config.Healthcheck", {"Test": ["CMD", "/evil"]}, "health_check"),
         ("Config.Healthcheck", None, "health_check"),
+        ("Path", "/bin/sh", "entrypoint"),
+        ("Args", ["more"], "entrypoint"),
         ("State.Running", False, "not_running"),
         ("State.Paused", True, "not_running"),
         ("State.Restarting", True, "not_running"),
@@ -72,4 +77,29 @@ def test_each_refusal_has_its_code(where: str, value: object, code: str) -> None
     place[last] = value
     with pytest.raises(SandboxdError) as refused:
         check_inspection(found, ID)
+    assert refused.value.code == code
+
+
+RUNSC = ["runsc-sandbox", "--root=/r", "--network=host", "--oci-seccomp=true", "boot", "--io-fds=4", ID, ""]
+
+
+def test_gvisors_command_line() -> None:
+    check_runsc_arguments(RUNSC, ID)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["/bin/workload", *RUNSC[1:]], "not_runsc"),
+        ([word for word in RUNSC if word != "boot"], "not_runsc"),
+        ([word for word in RUNSC if word != ID], "not_runsc"),
+        ([word for word in RUNSC if word != "--network=host"], "runsc_network"),
+        ([word for word in RUNSC if word != "--oci-seccomp=true"], "runsc_seccomp"),
+        (["runsc-sandbox", "boot", "--network=host", "--oci-seccomp=true", ID], "runsc_network"),
+        ([""], "not_runsc"),
+    ],
+)
+def test_gvisor_that_is_not_as_it_must_be(words: list[str], code: str) -> None:
+    with pytest.raises(SandboxdError) as refused:
+        check_runsc_arguments(words, ID)
     assert refused.value.code == code
