@@ -1,4 +1,4 @@
-"""`deploy/bench [--quick]`: latency of a call, start to first `tools/list`, launch of a gated container, memory.
+"""`deploy/bench [--quick]`: latency of a call, start to first `tools/list`, launch of a gated container, memory, audit.
 
 Prints each figure beside its alternative's and the goal. Rounds of the ways alternate, so that a machine that slows
 down slows down all of them.
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.bench.audit import audit
 from tests.bench.memory import container_bytes, proportional_bytes, shim_of, tree_of
 from tests.bench.ways import open_client
 from tests.kit.command import Command, open_command
@@ -110,7 +111,7 @@ def memory(command: Command, count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="deploy/bench")
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("only", nargs="*", help="latency start launch memory; default: all")
+    parser.add_argument("only", nargs="*", help="latency start launch memory audit; default: all")
     options = parser.parse_args()
     quick: bool = options.quick
     with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/var/tmp") as folder:
@@ -120,6 +121,7 @@ def main() -> None:
             "start": lambda: start(command, 5 if quick else 20),
             "launch": lambda: launch(5 if quick else 30),
             "memory": lambda: memory(command, 2 if quick else 8),
+            "audit": lambda: audit(10_000 if quick else 50_000),
         }
         for name, part in parts.items():
             if not options.only or name in options.only:
