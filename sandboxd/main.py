@@ -16,9 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _fill_standard_descriptors()
     try:
         if given[:1] == ["run"] and not _asks_for_help(given[1:]):
-            from sandboxd.cli.run import run_command
-
-            return run_command(given[1:])
+            return _run(given[1:])
         from sandboxd.cli.app import run_app
 
         return run_app(given)
@@ -30,6 +28,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return ExitCode.FAILED
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Fork first, import the rest then."""
+    from sandboxd.cli.processes import start_processes
+    from sandboxd.settings import load_settings
+
+    settings = load_settings()
+    warden = start_processes(settings)
+    from sandboxd.cli.run import run_command
+
+    return run_command(arguments, settings, warden)
 
 
 def _asks_for_help(arguments: Sequence[str]) -> bool:

@@ -6,7 +6,6 @@ key is an error. A policy can never set any of this.
 
 import ipaddress
 import os
-import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -88,6 +87,8 @@ def load_settings(path: Path | None = None) -> Settings:
     file = named or DEFAULT_FILE
     if named is None and not file.exists():
         return Settings()
+    import tomllib  # late: most machines have no such file
+
     try:
         raw = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:

@@ -1,7 +1,7 @@
 """The three processes behind a command that starts sandboxes, and giving up root once they run.
 
-Imports come in this order on purpose: what all sides share before the fork, the gateway's own in the gateway, the
-caller's after it. Called by `main` for `run`, and by the commands that build or probe.
+What is imported here comes before the fork and delays every start: no more than all sides share. The others import
+their own afterwards, at the same time. Called by `main` for `run`, and by the commands that build or probe.
 """
 
 import contextlib
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 from sandboxd import limits
 from sandboxd.errors import SandboxdError
 from sandboxd.settings import Settings
-from sandboxd.warden.client import WardenClient
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
     from sandboxd.state.store import State
+    from sandboxd.warden.client import WardenClient
 
 
-def start_processes(settings: Settings) -> WardenClient:
+def start_processes(settings: Settings) -> "WardenClient":
     """Fork guardian, warden and gateway; they end when the client's connection does. Needs a single thread. Raises
     SandboxdError `no_privileges` where this isn't root."""
     if os.geteuid() != 0:
@@ -34,7 +34,10 @@ def start_processes(settings: Settings) -> WardenClient:
         )
     from sandboxd.warden.server.guardian import fork_processes
 
-    return WardenClient(fork_processes(settings, lambda: _load_gateway(settings)))
+    sock = fork_processes(settings, lambda: _load_gateway(settings))
+    from sandboxd.warden.client import WardenClient
+
+    return WardenClient(sock)
 
 
 def _load_gateway(settings: Settings) -> "Callable[[socket.socket], int]":
@@ -46,7 +49,7 @@ def _load_gateway(settings: Settings) -> "Callable[[socket.socket], int]":
     return partial(run_gateway, settings=settings)
 
 
-def end_processes(warden: WardenClient) -> None:
+def end_processes(warden: "WardenClient") -> None:
     """Everything made is removed and the processes end; wait for that, within bounds, so that nothing is left when
     the command's own process is gone."""
     warden.close()

@@ -1,7 +1,7 @@
 """`sandboxd run`: one MCP server in a sandbox, relayed to whoever started this. The hot path of every client's start.
 
-Fork first, parse then: the other processes import what they need meanwhile. What only the caller's privileges can
-read (policy, secrets, workspace, its stdio) is read before they are given up. Called by `main`.
+`main` forks first: the other processes import what they need while this is imported and parses. What only the
+caller's privileges can read (policy, secrets, workspace, its stdio) is read before they are given up.
 """
 
 import os
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sandboxd import ids
-from sandboxd.cli.processes import StateLeases, end_processes, give_up_root, start_processes
+from sandboxd.cli.processes import StateLeases, end_processes, give_up_root
 from sandboxd.cli.run_options import RunOptions, parse_run
 from sandboxd.controller.environment import make_environment, parse_workspace
 from sandboxd.controller.plan import Plan, Wanted, choose_server, plan_command, plan_server
@@ -19,7 +19,7 @@ from sandboxd.controller.relay import ClientEnds, Relay, forwarded_signals, open
 from sandboxd.controller.sandbox import Sandbox, Scope, close_streams, open_sandbox
 from sandboxd.controller.secrets import Secret, resolve_secret
 from sandboxd.errors import UsageError
-from sandboxd.settings import Pin, load_settings
+from sandboxd.settings import Pin, Settings
 from sandboxd.warden.client import WardenClient
 from sandboxd.warden.protocol import ContainerSpec, Exited, ImageInfo
 
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from sandboxd.policy.models import PolicyDocument
 
 
-def run_command(arguments: Sequence[str]) -> int:
-    """Run until the workload ends; its exit code. Raises SandboxdError."""
-    settings = load_settings()
-    warden = start_processes(settings)
+def run_command(arguments: Sequence[str], settings: Settings, warden: WardenClient) -> int:
+    """Run until the workload ends; its exit code. `warden` is closed at the end. Raises SandboxdError."""
     try:
         options = parse_run(arguments)
         plan, secrets = plan_run(options)

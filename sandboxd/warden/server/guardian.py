@@ -3,7 +3,7 @@ warden, then ends.
 
 It parses nothing from outside, so it is the process that is there when the others are not. Killed itself, the gateway
 dies with it and the warden, which sees the end of its link, removes everything and ends. Not here: any operation.
-Called by `sandboxd run` before it gives up root.
+Called by `sandboxd run` before it gives up root. What only a child needs is imported in the child: a third of a start.
 """
 
 import contextlib
@@ -18,11 +18,6 @@ from sandboxd import channel, limits
 from sandboxd.errors import SandboxdError
 from sandboxd.settings import Settings
 from sandboxd.warden.server import prctl
-from sandboxd.warden.server.engine import Engine
-from sandboxd.warden.server.gateway_link import NewGateway
-from sandboxd.warden.server.operations import report_bug
-from sandboxd.warden.server.process import run_warden
-from sandboxd.warden.server.reap import reap
 
 # Imports the gateway's code and returns what runs it: with the user goes the right to read the interpreter's files.
 LoadGateway = Callable[[], Callable[[socket.socket], int]]
@@ -48,8 +43,7 @@ def _guard(clients: socket.socket, settings: Settings, load: LoadGateway) -> int
     link, wardens_link = socket.socketpair()
     warden = os.fork()
     if warden == 0:
-        work = lambda: run_warden(clients, wardens_link, settings)  # noqa: E731 (one line, one use)
-        _child("sandboxd-warden", work, keep=(clients, wardens_link))
+        _child("sandboxd-warden", lambda: _serve(clients, wardens_link, settings), keep=(clients, wardens_link))
     wardens_link.close()
     clients.close()
     guarded = os.pidfd_open(warden)
@@ -60,6 +54,12 @@ def _guard(clients: socket.socket, settings: Settings, load: LoadGateway) -> int
         os.waitpid(warden, 0)
         _clean_up(settings)
     return 0
+
+
+def _serve(clients: socket.socket, link: socket.socket, settings: Settings) -> int:
+    from sandboxd.warden.server.process import run_warden
+
+    return run_warden(clients, link, settings)
 
 
 def _keep_gateways(warden: int, link: socket.socket, settings: Settings, load: LoadGateway) -> None:
@@ -88,6 +88,8 @@ def _start_gateway(link: socket.socket, settings: Settings, load: LoadGateway) -
     if pid == 0:
         _child("sandboxd-gate-way", lambda: _become_gateway(theirs, settings, load, parent), keep=(theirs,))
     theirs.close()
+    from sandboxd.warden.server.gateway_link import NewGateway
+
     with wardens, contextlib.suppress(OSError):  # a warden that is gone is seen by its pidfd
         channel.send(link, NewGateway(), [wardens.fileno()])
     return pid
@@ -108,6 +110,9 @@ def _ended(process: int, wait: float) -> bool:
 
 def _clean_up(settings: Settings) -> None:
     """After the warden: what it left is ownerless now."""
+    from sandboxd.warden.server.engine import Engine
+    from sandboxd.warden.server.reap import reap
+
     with contextlib.suppress(SandboxdError, OSError):  # Docker is down: the next start reaps
         reap(Engine(str(settings.docker_socket)), settings.run_dir)
 
@@ -124,6 +129,8 @@ def _child(name: str, work: Callable[[], int], keep: tuple[socket.socket, ...]) 
     except SandboxdError as error:
         os.write(2, f"sandboxd: {name}: {error}\n".encode())
     except BaseException as error:  # noqa: BLE001 (the last frame of a process)
+        from sandboxd.warden.server.operations import report_bug
+
         report_bug(name, error)
     finally:
         os._exit(code)
