@@ -72,6 +72,8 @@ DRAIN = 5.0
 ENGINE = 60.0
 ENGINE_COMMIT = 600.0
 PROBE = 5.0
+# All attempts of `sandboxd probe`.
+PROBE_FULL = 120.0
 GATEWAY_RESTART = 10.0
 # Until a started gateway has imported itself and answers; between attempts to reach one that keeps dying.
 GATEWAY_REGISTER = 15.0

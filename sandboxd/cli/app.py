@@ -20,7 +20,7 @@ from sandboxd.errors import ExitCode, UsageError
 
 # Groups: the module has an `app`. Commands: the module has a function of that name.
 _GROUPS = ("policy", "audit")
-_COMMANDS: tuple[str, ...] = ()
+_COMMANDS = ("probe",)
 
 Shell = Literal["bash", "zsh", "fish"]
 

@@ -97,7 +97,7 @@ def plan_command(
         secrets=tuple((name, name) for name in secrets),
         mounts=mounts,
         resources=_resources(document.resources if document else None, wanted),
-        runtime=_runtime(wanted.runtime or (document.runtime if document else None)),
+        runtime=runtime_named(wanted.runtime or (document.runtime if document else None)),
         unix_sockets=_unix_sockets(wanted.unix_sockets, document.unix_sockets if document else None, mounts),
         cwd=mounts[0].target if mounts else HOME,
         policies=policies,
@@ -129,7 +129,7 @@ def plan_server(document: "PolicyDocument", name: str, wanted: Wanted, secrets: 
         secrets=needed,
         mounts=mounts,
         resources=_resources(server.resources or document.resources, wanted),
-        runtime=_runtime(server.runtime or document.runtime),
+        runtime=runtime_named(server.runtime or document.runtime),
         unix_sockets=_unix_sockets(server.unix_sockets, document.unix_sockets, mounts),
         cwd=server.cwd or (mounts[0].target if mounts else HOME),
         policies=document.scopes(name),
@@ -189,7 +189,8 @@ def _resources(policy: "PolicyResources | None", wanted: Wanted) -> Resources:
     return Resources(**known)
 
 
-def _runtime(name: str | None) -> Runtime:
+def runtime_named(name: str | None) -> Runtime:
+    """Raises UsageError."""
     match name:
         case None | "runc":
             return "runc"
