@@ -20,7 +20,7 @@ from sandboxd.errors import ExitCode, UsageError
 
 # Groups: the module has an `app`. Commands: the module has a function of that name.
 _GROUPS = ("policy", "audit")
-_COMMANDS = ("probe",)
+_COMMANDS = ("doctor", "probe")
 
 Shell = Literal["bash", "zsh", "fish"]
 
