@@ -204,10 +204,21 @@ def _is_shared_suffix(base: str) -> bool:
 
 
 @functools.cache
+def load_suffix_list() -> bytes:
+    """The public suffix list's text. A process that gives up its privileges calls this before: later it may not be
+    able to read the interpreter's files."""
+    from publicsuffixlist import PSLFILE
+
+    "ü".encode("idna")  # codecs are imported when first used
+    with open(PSLFILE, "rb") as file:
+        return file.read()
+
+
+@functools.cache
 def _public_suffixes() -> Callable[[str], bool]:
     from publicsuffixlist import PublicSuffixList  # takes about 100 ms; only a wildcard needs it
 
-    suffixes = PublicSuffixList()
+    suffixes = PublicSuffixList(load_suffix_list())
 
     def is_public(name: str) -> bool:
         return suffixes.publicsuffix(name) == name
