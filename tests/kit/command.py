@@ -10,7 +10,9 @@ from typing import Any
 
 from mcp import StdioServerParameters
 
+from sandboxd.settings import load_settings
 from tests.kit.left import Scope
+from tests.kit.world import make_folders
 
 ROOT = Path(__file__).parents[2]
 SANDBOXD = (sys.executable, "-c", "import sys; from sandboxd.main import main; sys.exit(main())")
@@ -71,4 +73,5 @@ def open_command(folder: Path, *extra: str) -> Command:
     """A command whose runs are told from all others by `folder`."""
     folder.chmod(0o755)
     settings = write_settings(folder, *extra)
+    make_folders(load_settings(settings))
     return Command(settings, Scope(settings, folder / "run"))

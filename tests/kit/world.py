@@ -136,13 +136,20 @@ def open_folders() -> Iterator[Settings]:
     base = Path(tempfile.mkdtemp(prefix="sandboxd-test-", dir="/var/tmp"))
     base.chmod(0o755)
     settings = Settings(state_dir=base / "state", run_dir=base / "run")
-    owner = pwd.getpwnam(settings.gateway_user)
-    settings.audit_dir.mkdir(parents=True)
-    os.chown(settings.audit_dir, owner.pw_uid, owner.pw_gid)
+    make_folders(settings)
     try:
         yield settings
     finally:
         shutil.rmtree(base, ignore_errors=True)
+
+
+def make_folders(settings: Settings) -> None:
+    """The databases' folders, as set-up makes them: each belongs to the process that writes into it."""
+    owners = {settings.audit_dir: settings.gateway_user, settings.controller_dir: settings.controller_user}
+    for folder, user in owners.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        owner = pwd.getpwnam(user)
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
 
 
 @contextlib.contextmanager
