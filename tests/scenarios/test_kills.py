@@ -41,14 +41,17 @@ def run(command: Command, site: Site) -> "subprocess.Popen[bytes]":
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_killed_at_a_random_moment(command: Command, site: Site, number: int) -> None:
     chance = random.Random(SEED + number)
-    role, delay = ROLES[number % len(ROLES)], chance.uniform(0.0, 1.5)
+    role, while_starting = ROLES[number % len(ROLES)], chance.random() < 0.5
     with run(command, site) as running:
         running.stdin.write(b"one\n")
         running.stdin.flush()
-        select.select([], [], [], delay)
+        if not while_starting:
+            assert running.stdout.readline() == b"one\n", running.stderr.read()
+        select.select([], [], [], chance.uniform(0.0, 1.0 if while_starting else 0.2))
         command.scope.look()
         for pid in victims(command, running.pid, role, chance):
             kill(pid)
+        command.scope.look()
         if role != "client":
             running.stdin.close()
     assert wait_until_nothing(command.scope, 10) == set()
@@ -65,12 +68,12 @@ def starts_again(command: Command, site: Site) -> None:
 
 
 def victims(command: Command, client: int, role: str, chance: random.Random) -> list[int]:
-    """The processes of that role that live now; for `several` two of all, at once."""
+    """The process of that role, or the client where it isn't there yet; for `several` two of all, at once."""
     by_role = command.scope.roles(client)
     if role == "several":
         everyone = sorted(by_role.values())
         return chance.sample(everyone, min(2, len(everyone)))
-    return [by_role[role]] if role in by_role else []
+    return [by_role.get(role, client)]
 
 
 def kill(pid: int) -> None:
