@@ -12,6 +12,16 @@ CALLS = ["io_uring_setup", "io_uring_register", "bpf", "keyctl", "add_key", "use
 VSOCK = 40
 DETOURS = "/tmp/attempt/detours"
 
+# Below every library that honours a proxy's variables: the number of the error that ends it (104: reset).
+RAW = """
+import socket
+s = socket.socket()
+try:
+    s.connect(("203.0.113.77", 80)); s.recv(1)
+except OSError as error:
+    print(error.errno)
+"""
+
 ATTEMPTS = [
     *(
         attempt(f"vsock-{way}", "kernel.run", DETOURS, [way], inside={"code": 1, "out": EPERM})
@@ -47,6 +57,8 @@ ATTEMPTS = [
                                                 "/dev/fuse", "/dev/kvm", "/dev/vda"], inside=[]),
     attempt("devices", "kernel.devices", inside=[]),
     attempt("make-device", "kernel.make_device", "/tmp/disk", inside=EPERM),
+    attempt("empty-environment", "kernel.run", "/usr/bin/env", ["-i", "NO_PROXY=*", "/usr/bin/python3", "-c", RAW],
+            inside={"code": 0, "out": "104"}, records=("decision deny floor_documentation - 203.0.113.77:80",)),
     attempt("environment", "kernel.environment", inside=["HOME", "LANG", "PATH", "process 1: EACCES"]),
     attempt("what-it-is", "other.facts", inside={"capabilities": ["0000000000000000"], "no_new_privileges": "1",
                                                  "seccomp": "2", "root": False}),

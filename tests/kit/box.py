@@ -134,21 +134,28 @@ class Agent:
     """A process inside that makes attempts as it is told, each in a child of its own."""
 
     def __init__(self, process: Process) -> None:
-        self._process = process
+        self.process = process
         files = {f"inside/{path.name}": _encoded(path.read_bytes()) for path in INSIDE.glob("*.py")}
         self._tell(files | {"detours": _encoded(detours())})
 
     def run(self, call: str, *args: Any) -> Any:
         """A function of `tests/escape/inside` with plain arguments; what it returned."""
+        self.begin(call, *args)
+        return self.end(call)
+
+    def begin(self, call: str, *args: Any) -> None:
+        """Have it made; what it returned is told by `end`."""
         self._tell({"call": call, "args": args})
-        line = self._process.line()
+
+    def end(self, call: str) -> Any:
+        line = self.process.line()
         assert line, f"the agent inside ended during {call}"
         answer = json.loads(line)
         assert not answer["errors"], answer["errors"]
         return answer["inside"]
 
     def _tell(self, what: dict[str, Any]) -> None:
-        self._process.send(json.dumps(what).encode() + b"\n")
+        self.process.send(json.dumps(what).encode() + b"\n")
 
 
 @dataclass
@@ -160,11 +167,14 @@ class Sandbox:
     world: World
     probed: tuple[protocol.ProbeResult, ...]
     start: int
+    stack: contextlib.ExitStack
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str] = ENVIRONMENT, cwd: str = "/") -> Process:
         launch = protocol.Launch(self.name, tuple(argv), dict(env), cwd)
         _, (stream, ending) = self.world.ask_for(launch)
-        return Process(socket.socket(fileno=stream), socket.socket(fileno=ending))
+        process = Process(socket.socket(fileno=stream), socket.socket(fileno=ending))
+        self.stack.callback(process.close)
+        return process
 
     def agent(self, env: Mapping[str, str] = ENVIRONMENT) -> Agent:
         """Launch what makes attempts."""
@@ -212,7 +222,8 @@ class Box:
             canary = ids.ulid()
             world.tell(self.registration(name, POLICIES[policy], canary))
             probed = world.ask(protocol.Probe(name, canary)).results
-            yield Sandbox(name, created, world, probed, world.position())
+            with contextlib.ExitStack() as stack:
+                yield Sandbox(name, created, world, probed, world.position(), stack)
         finally:
             world.ask(protocol.Remove(name))
 

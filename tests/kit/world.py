@@ -176,7 +176,7 @@ def open_world(settings: Settings, hosts: Mapping[str, str] | None = None) -> It
     if isinstance(forked[0], BaseException):
         raise forked[0]
     world = World(settings, forked[0])
-    family = descendants(os.getpid())
+    family = descendants()
     try:
         yield world
     finally:
@@ -205,8 +205,9 @@ class Relative:
         signal.pidfd_send_signal(self.held, number)
 
 
-def descendants(pid: int) -> list[Relative]:
-    """The processes below `pid` that carry our names (`sandboxd-…`), guardian first."""
+def descendants(pid: int = 0) -> list[Relative]:
+    """The processes below `pid` (this one) that carry our names (`sandboxd-…`), guardian first."""
+    pid = pid or os.getpid()
     found: list[Relative] = []
     with contextlib.suppress(FileNotFoundError):
         for child in Path(f"/proc/{pid}/task").glob("*/children"):

@@ -185,3 +185,20 @@ def run(program: str, arguments: list[str]) -> dict[str, Any]:
 
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
     return {"code": done.returncode, "out": done.stdout.strip()}
+
+
+def tree(paths: list[str]) -> dict[str, list[str]]:
+    """What each directory holds."""
+    return {path: sorted(os.listdir(path)) for path in paths}
+
+
+def fill(path: str, limit: int) -> str:
+    """Write into a directory until it is full or `limit` bytes are there."""
+    block, total = bytes(1 << 20), 0
+    try:
+        with open(os.path.join(path, "filler"), "wb", buffering=0) as file:
+            while total < limit:
+                total += file.write(block)
+    except OSError as error:
+        return wire.name_of(error)
+    return "not bounded"

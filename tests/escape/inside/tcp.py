@@ -180,3 +180,60 @@ def reconnected(first: str, second: str, port: int, mark: str) -> str:
             return wire.read_answer(sock)
         except OSError as error:
             return wire.name_of(error)
+
+
+def held(host: str, port: int, then: str, tries: int) -> list[str]:
+    """Keep a connection until it ends, say how, and try `then` again and again: the distinct outcomes, in order."""
+    with socket.create_connection((host, port), timeout=wire.PATIENCE) as sock:
+        sock.sendall(b"held")
+        sock.recv(4)
+        seen = [wire.read_answer(sock)]
+    for _ in range(tries):
+        outcome = wire.talk(then, port, b"again")
+        if outcome != seen[-1]:
+            seen.append(outcome)
+    return seen
+
+
+def short(host: str, port: int, seconds: float) -> str:
+    """One exchange with little patience."""
+    with socket.socket() as sock:
+        sock.settimeout(seconds)
+        try:
+            sock.connect((host, port))
+            sock.sendall(b"short")
+            return wire.describe(sock.recv(100))
+        except OSError as error:
+            return wire.name_of(error)
+
+
+def held_many(host: str, port: int, count: int, seconds: float) -> int:
+    """Keep up to `count` connections, each answered once, for so long; how many stood."""
+    import time
+
+    kept: list[socket.socket] = []
+    while len(kept) < count:
+        sock = socket.socket()
+        sock.settimeout(5)
+        try:
+            sock.connect((host, port))
+            sock.sendall(b"held")
+            sock.recv(4)
+        except OSError:
+            break
+        kept.append(sock)
+    time.sleep(seconds)  # what is attempted is to hold on
+    return len(kept)
+
+
+def listen(address: str, port: int, name: str) -> str:
+    """Listen on TCP and on an abstract Unix socket until someone comes; who came."""
+    import select
+
+    with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as unix:
+        tcp.bind((address, port))
+        tcp.listen()
+        unix.bind("\0" + name)
+        unix.listen()
+        print("listening", flush=True)
+        return "a visitor" if select.select([tcp, unix], [], [], wire.PATIENCE / 4)[0] else "nobody"
