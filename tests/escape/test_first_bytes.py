@@ -57,8 +57,9 @@ ATTEMPTS = [
     attempt("tls-1.0-record-of-alert", "tcp.send", "allowed.test", 443, f"\x15\x03\x01\x00\x02\x01\x00{MARK}",
             inside=DENIED, records=denied("malformed")),
     attempt("silent", "tcp.silent", "allowed.test", 443, inside=DENIED, records=denied("peek_timeout")),
-    attempt("tls-on-http", "tcp.tls", "plain.test", 80, f"{MARK}.example", inside="http_request",
-            records=denied("proto_mismatch", "plain.test", "plain", 80)),
+    attempt("tls-on-http", "tcp.tls", "plain.test", 80, f"{MARK}.example", inside="ECONNRESET", records=(
+        "decision allow allowed plain plain.test:80", "request deny proto_mismatch plain plain.test:80",
+    )),
     attempt("cut-everywhere", "tcp.cut_everywhere", "allowed.test", "allowed.test", alone=True, inside=["handshake"],
             records=PASSED, reaches=-1),
     attempt("cut-everywhere-foreign", "tcp.cut_everywhere", "allowed.test", f"{MARK}.example", inside=[DENIED],

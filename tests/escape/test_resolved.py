@@ -9,7 +9,9 @@ from tests.kit.box import Box
 ATTEMPTS = [
     attempt(
         name.removesuffix(".test"), "tcp.fetch", name, 80, MARK, inside="http 403 resolved_to_floor",
-        policy="resolving", records=(f"request deny resolved_to_floor resolving {name}:80",),
+        policy="resolving", records=(
+            f"decision allow allowed resolving {name}:80", f"request deny resolved_to_floor resolving {name}:80",
+        ),
     )
     for name in RESOLVED
 ]  # fmt: skip

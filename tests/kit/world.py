@@ -30,7 +30,8 @@ from sandboxd.egress import control
 from sandboxd.egress.gateway.process import serve
 from sandboxd.egress.gateway.resolver import ResolveError, Resolver, ResolverShare
 from sandboxd.egress.gateway.sandboxes import Equipment
-from sandboxd.policy.hosts import HostPattern
+from sandboxd.policy.egress import EgressPolicy
+from sandboxd.policy.hosts import load_suffix_list
 from sandboxd.settings import Settings
 from sandboxd.warden import protocol
 from sandboxd.warden.server.guardian import fork_processes
@@ -155,7 +156,8 @@ def make_folders(settings: Settings) -> None:
 @contextlib.contextmanager
 def open_world(settings: Settings, hosts: Mapping[str, str] | None = None) -> Iterator[World]:
     """The three processes, until the block ends. `hosts`: name → address for the gateway's resolver."""
-    HostPattern.parse("*.example.com")  # what a child could not load any more once it has given up root
+    load_suffix_list()  # these two: what a child could not load any more once it has given up root
+    EgressPolicy.from_wire(EgressPolicy().to_wire())
     gateway = partial(run_with_hosts, settings=settings, hosts=hosts or {})
     forked: list[Any] = []
     done, over = threading.Event(), threading.Event()

@@ -1,5 +1,7 @@
 """Attempts through the name system."""
 
+import contextlib
+import select
 import socket
 import struct
 from typing import Any
@@ -51,16 +53,29 @@ def getaddrinfo(name: str) -> str:
 
 
 def many_at_once(names: list[str]) -> dict[str, int]:
-    """Queries over TCP, fifty a connection; how many were answered how."""
+    """Queries over TCP, each until the rate limit lets it through; how many were answered how."""
     counts: dict[str, int] = {}
-    for start in range(0, len(names), 50):
-        messages = [wire.query(name) for name in names[start : start + 50]]
+    left = list(names)
+    while left:
+        answered = _answered(left[:50])
+        for kind in answered:
+            counts[kind] = counts.get(kind, 0) + 1
+        left = left[len(answered) :]
+        if not answered:
+            select.select([], [], [], 0.2)  # the limit's own pace
+    return counts
+
+
+def _answered(names: list[str]) -> list[str]:
+    """One connection's answers, as far as they came."""
+    seen: list[str] = []
+    with contextlib.suppress(OSError, struct.error):
         with socket.create_connection((wire.NAMESERVER, 53), timeout=wire.PATIENCE) as sock:
             stream = sock.makefile("rb")
+            messages = [wire.query(name) for name in names]
             sock.sendall(b"".join(struct.pack(">H", len(message)) + message for message in messages))
-            for _ in messages:
+            while len(seen) < len(names):
                 (length,) = struct.unpack(">H", stream.read(2))
                 answer = wire.read_reply(stream.read(length))
-                kind = "found" if answer["answers"] else f"rcode {answer['rcode']}"
-                counts[kind] = counts.get(kind, 0) + 1
-    return counts
+                seen.append("found" if answer["answers"] else f"rcode {answer['rcode']}")
+    return seen
