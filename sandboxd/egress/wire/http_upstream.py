@@ -109,10 +109,6 @@ class UpstreamSide:
         return events
 
     def _read(self, events: list[ResponseEvent]) -> None:
-        if self._over:
-            if self._held:
-                raise HeadError(Reason.MALFORMED, "upstream sent bytes that no request asked for")
-            return
         while self._framing is None and not self._over:
             head = self._read_head()
             if head is None:
@@ -121,6 +117,8 @@ class UpstreamSide:
             self._switch(events)
         if self._framing is not None and not self._over:
             self._read_body(self._framing, events)
+        if self._over and self._held:
+            raise HeadError(Reason.MALFORMED, "upstream sent bytes that no request asked for")
         if self._ended and not self._over:
             raise HeadError(Reason.MALFORMED, "upstream's connection ended within a response")
 
