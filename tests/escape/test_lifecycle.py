@@ -1,7 +1,10 @@
 """What dies, restarts or changes under a living sandbox never opens it; what is out of order never starts it."""
 
+import json
 import select
 import signal
+import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -276,6 +279,42 @@ def test_secrets_are_not_in_what_the_engine_shows(box: Box) -> None:
             assert secret not in Path(f"/proc/{pid}/cmdline").read_text()
         left = b"".join(path.read_bytes() for path in box.world.settings.state_dir.rglob("*") if path.is_file())
         assert secret.encode() not in left
+
+
+def test_a_socket_that_appears_in_a_workspace_can_not_be_reached(box: Box) -> None:
+    """None is there at the start; the default for what mounts a writable directory is no Unix sockets at all."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, socket.socket(socket.AF_UNIX) as late:
+        Path(folder).chmod(0o777)
+        mount = protocol.Mount(folder, "/workspace", read_only=False)
+        with box.sandbox(mounts=(mount,), unix_sockets=False) as sandbox:
+            agent = sandbox.agent()
+            late.bind(f"{folder}/late.sock")
+            Path(folder, "late.sock").chmod(0o777)
+            late.listen()
+            assert agent.run("kernel.tree", ["/workspace"]) == {"/workspace": ["late.sock"]}
+            assert agent.run("other.unix_path", "/workspace/late.sock") == "EPERM"
+
+
+def test_no_name_moves_the_terminal_of_who_reads_the_log(box: Box) -> None:
+    """What a query, a ClientHello or a Host says is shown as letters and digits only."""
+    with box.sandbox() as sandbox:
+        agent = sandbox.agent()
+        agent.run("dns.lookup", "\x1b[2J\x1b]0;owned\x07\nallow\xe2\x80\xae.example")
+        agent.run("tcp.hello", "allowed.test", ["\x1b[2J\nallow"])
+        agent.run("tcp.fetch", "plain.test", 80, "", "\x9b2Jplain.test")
+        shown = str([record.event for record in sandbox.records()])
+    assert all(32 <= ord(character) < 127 for character in shown)
+    assert "\\x1b" not in shown
+    assert "\\n" not in shown
+
+
+def test_a_refusal_names_its_record(box: Box) -> None:
+    with box.sandbox() as sandbox:
+        answer = sandbox.agent().run("tcp.body", "paths.test", 80, f"/{MARK}")
+        refusal = json.loads(answer)
+        (record,) = [r for r in sandbox.records() if r.event.id == refusal["id"]]
+    assert (refusal["rule"], refusal["reason"], refusal["retry"]) == ("paths", "method_path", False)
+    assert record.event.event == "request"
 
 
 def test_the_capture_sees_what_it_must(box: Box) -> None:

@@ -13,6 +13,14 @@ def fetch(host: str, port: int = 80, mark: str = "", claim: str = "") -> str:
     return wire.talk(host, port, wire.get(claim or host, f"/{mark}"))
 
 
+def body(host: str, port: int, path: str) -> str:
+    """The body of the answer to a plain HTTP request."""
+    with socket.create_connection((host, port), timeout=wire.PATIENCE) as sock:
+        sock.sendall(wire.get(host, path, "Connection: close"))
+        answer = b"".join(iter(lambda: sock.recv(65536), b""))
+    return answer.partition(b"\r\n\r\n")[2].decode()
+
+
 def send(host: str, port: int, text: str) -> str:
     """Raw bytes."""
     return wire.talk(host, port, text.encode("latin-1"))
