@@ -241,7 +241,7 @@ def _directories(machine: Machine) -> Iterable[Check]:
 
 
 def _directory(path: Path, owner: str) -> Check:
-    fix = f"install -d -o {owner} -g {owner} -m 750 {path}"
+    fix = f"install -d -o {owner} -g {owner} -m 700 {path}"
     try:
         found = path.stat()
         uid = pwd.getpwnam(owner).pw_uid
@@ -252,7 +252,7 @@ def _directory(path: Path, owner: str) -> Check:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid:
         return Check(str(path), "fail", f"does not belong to {owner}", fix)
     if found.st_mode & 0o022:
-        return Check(str(path), "warn", f"mode {found.st_mode & 0o7777:o}: others may write", f"chmod 750 {path}")
+        return Check(str(path), "warn", f"mode {found.st_mode & 0o7777:o}: others may write", f"chmod 700 {path}")
     return Check(str(path), "ok", f"{owner}, mode {found.st_mode & 0o7777:o}")
 
 

@@ -32,12 +32,36 @@ def start_processes(settings: Settings) -> "WardenClient":
             "this needs root: it makes sealed namespaces and talks to Docker",
             hint="start it as root, for instance with sudo; sandboxd doctor shows what else is missing",
         )
+    make_directories(settings)
     from sandboxd.warden.server.guardian import fork_processes
 
     sock = fork_processes(settings, lambda: _load_gateway(settings))
     from sandboxd.warden.client import WardenClient
 
     return WardenClient(sock)
+
+
+def make_directories(settings: Settings) -> None:
+    """The databases' folders, each its process's own. As root; what is there stays as it is. Raises SandboxdError."""
+    owners = {settings.audit_dir: settings.gateway_user, settings.controller_dir: settings.controller_user}
+    for path, name in owners.items():
+        if path.is_dir():
+            continue
+        import pwd
+
+        try:
+            owner = pwd.getpwnam(name)
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            path.mkdir(mode=0o700)
+            os.chown(path, owner.pw_uid, owner.pw_gid)
+        except KeyError:
+            raise SandboxdError("no_user", f"no user {name!r} on this host", hint="deploy/setup makes it") from None
+        except FileExistsError:
+            continue  # another start was faster
+        except OSError as error:
+            raise SandboxdError(
+                "state_dir", f"can't make {path}: {error.strerror}", hint="state_dir in the settings file says where"
+            ) from None
 
 
 def _load_gateway(settings: Settings) -> "Callable[[socket.socket], int]":

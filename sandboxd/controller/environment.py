@@ -33,14 +33,14 @@ def make_environment(image: Iterable[str], given: Iterable[str], secrets: Iterab
 
 
 def parse_workspace(text: str) -> Mount:
-    """`DIR` or `DIR:ro`, mounted at /workspace. Links in DIR are followed now. Raises UsageError."""
+    """`DIR` or `DIR:ro`, mounted at /workspace; the warden judges where it really is. Raises UsageError."""
     path, writable = text.removesuffix(":rw"), True
     if text.endswith(":ro"):
         path, writable = text.removesuffix(":ro"), False
     problem = _directory_problem(Path(path))
     if not path or problem:
         raise UsageError(f"--workspace {path}: {problem}", hint="expected a directory, or DIR:ro", code="bad_workspace")
-    return Mount(os.path.realpath(path), WORKSPACE, read_only=not writable)
+    return Mount(os.path.abspath(path), WORKSPACE, read_only=not writable)
 
 
 def _directory_problem(path: Path) -> str:
