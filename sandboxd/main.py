@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(given[1:])
         from sandboxd.cli.app import run_app
 
-        return run_app(given)
+        return run_app(["run", "--help"] if given[:1] == ["run"] else given)
     except SandboxdError as error:
         print(f"sandboxd: {error}", file=sys.stderr)
         return error.exit_code

@@ -6,6 +6,7 @@ Called by `main` for everything but `run`, whose options are shown and completed
 import argparse
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
 from itertools import takewhile
@@ -22,12 +23,18 @@ from sandboxd.errors import ExitCode, UsageError
 _GROUPS = ("policy", "audit")
 _COMMANDS = ("doctor", "probe")
 
+_COMPLETE = "_SANDBOXD_COMPLETE"  # set by the shell's completion script
+
 Shell = Literal["bash", "zsh", "fish"]
 
 
 def run_app(arguments: Sequence[str]) -> int:
     """The exit code. Raises SandboxdError."""
     app = build_app(arguments[0] if arguments else "")
+    if _COMPLETE in os.environ:
+        from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
+
+        completion_init()
     try:
         result: Any = app(list(arguments), prog_name="sandboxd", standalone_mode=False)
     except TyperException as error:  # arguments that typer can't read
@@ -93,7 +100,7 @@ def _completion(shell: Annotated[Shell, typer.Argument(help="Your shell.")]) -> 
     """Print a completion script: source it, or put it where your shell looks."""
     from typer.completion import get_completion_script  # pyright: ignore[reportPrivateImportUsage]
 
-    typer.echo(get_completion_script(prog_name="sandboxd", complete_var="_SANDBOXD_COMPLETE", shell=shell))
+    typer.echo(get_completion_script(prog_name="sandboxd", complete_var=_COMPLETE, shell=shell))
 
 
 def _version() -> None:

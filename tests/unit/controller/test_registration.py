@@ -1,0 +1,141 @@
+"""The registration with the gateway: made, kept through a gateway's death, refused, closed."""
+
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sandboxd import channel, limits
+from sandboxd.controller.registration import Registration
+from sandboxd.egress.control import REQUESTS, Failed, Flush, Ok, RecordSandbox, Register
+from sandboxd.errors import SandboxdError
+
+REGISTER = Register("sb-1", "local", "run", "mcp:x", (), (), "canary")
+PATIENCE = 20.0
+
+
+class FakeGateways:
+    """Each `connect` is a new gateway; `answers` decides what it says, None: it dies without a word."""
+
+    def __init__(self) -> None:
+        self.seen: queue.Queue[Any] = queue.Queue()
+        self.living: list[socket.socket] = []
+        self.answers: Any = lambda _: Ok()
+
+    def connect(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        self.living.append(theirs)
+        threading.Thread(target=self._serve, args=(theirs,), daemon=True).start()
+        return ours
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            while received := channel.receive(sock, REQUESTS):
+                answer = self.answers(received[0])
+                self.seen.put(received[0])
+                if answer is None:
+                    break
+                channel.send(sock, answer)
+        except (OSError, channel.ChannelError):
+            return
+        finally:
+            sock.close()
+
+    def die(self) -> None:
+        self.living[-1].shutdown(socket.SHUT_RDWR)
+
+    def next(self) -> Any:
+        return self.seen.get(timeout=PATIENCE)
+
+
+@pytest.fixture
+def gateways() -> FakeGateways:
+    return FakeGateways()
+
+
+@pytest.fixture
+def registration(gateways: FakeGateways) -> Iterator[Registration]:
+    made = Registration(gateways.connect, REGISTER)
+    made.start()
+    yield made
+    made.close()
+
+
+def test_registers_and_records(gateways: FakeGateways, registration: Registration) -> None:
+    registration.wait()
+    assert gateways.next() == REGISTER
+    registration.record("sandbox_start", {"image": "i"})
+    assert gateways.next() == RecordSandbox("sb-1", "sandbox_start", {"image": "i"})
+    assert gateways.next() == Flush()
+
+
+def test_the_next_gateway_is_told(gateways: FakeGateways, registration: Registration) -> None:
+    registration.wait()
+    assert gateways.next() == REGISTER
+    for _ in range(3):
+        gateways.die()
+        assert gateways.next() == REGISTER
+    registration.record("sandbox_end", {})
+    assert gateways.next() == RecordSandbox("sb-1", "sandbox_end", {})
+
+
+def test_a_gateway_that_dies_over_a_record_is_replaced(gateways: FakeGateways, registration: Registration) -> None:
+    registration.wait()
+    gateways.next()
+    deaths = iter([None])
+    gateways.answers = lambda m: next(deaths, Ok()) if isinstance(m, RecordSandbox) else Ok()
+    registration.record("sandbox_end", {})
+    kinds = [type(gateways.next()).__name__ for _ in range(4)]
+    assert kinds == ["RecordSandbox", "Register", "RecordSandbox", "Flush"]
+
+
+def test_refused(gateways: FakeGateways) -> None:
+    gateways.answers = lambda _: Failed("bad_policy", "no such mode")
+    registration = Registration(gateways.connect, REGISTER)
+    registration.start()
+    with pytest.raises(SandboxdError, match="no such mode"):
+        registration.wait()
+    registration.close()
+
+
+def test_a_refused_record_is_an_error(gateways: FakeGateways, registration: Registration) -> None:
+    registration.wait()
+    gateways.answers = lambda _: Failed("audit_sink", "disk full")
+    with pytest.raises(SandboxdError, match="disk full"):
+        registration.record("sandbox_start", {})
+
+
+def test_no_warden_no_registration() -> None:
+    def connect() -> socket.socket:
+        raise SandboxdError("warden_gone", "the warden has ended")
+
+    registration = Registration(connect, REGISTER)
+    registration.start()
+    with pytest.raises(SandboxdError, match="has ended"):
+        registration.wait()
+    registration.close()
+
+
+def test_no_gateway_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GATEWAY_REGISTER", 0.05)
+    ours, theirs = socket.socketpair()
+    registration = Registration(lambda: ours, REGISTER)  # nobody answers
+    registration.start()
+    with pytest.raises(SandboxdError, match="does not answer"):
+        registration.wait()
+    theirs.close()
+    registration.close()
+
+
+def test_closing_ends_the_session(gateways: FakeGateways) -> None:
+    registration = Registration(gateways.connect, REGISTER)
+    registration.start()
+    registration.wait()
+    gateways.next()
+    registration.close()
+    registration._keeper.join(PATIENCE)
+    assert not registration._keeper.is_alive()
+    assert gateways.seen.empty()
