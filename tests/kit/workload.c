@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +59,12 @@ static int dial(const char *address, int port) { /* connect, then read: what cam
   int fd = socket(AF_INET, SOCK_STREAM, 0);
   inet_pton(AF_INET, address, &to.sin_addr);
   if (connect(fd, (struct sockaddr *)&to, sizeof to)) return printf("connect %s\n", strerrorname_np(errno)), 0;
-  ssize_t n = read(fd, data, sizeof data);
+  struct pollfd readable = {.fd = fd, .events = POLLIN};
+  ssize_t n;
+  do { /* older gVisor says EAGAIN on a socket that blocks */
+    poll(&readable, 1, -1);
+    n = read(fd, data, sizeof data);
+  } while (n < 0 && errno == EAGAIN);
   if (n < 0) return printf("read %s\n", strerrorname_np(errno)), 0;
   return printf("%.*s.\n", (int)n, data), 0;
 }

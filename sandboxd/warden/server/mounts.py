@@ -20,6 +20,7 @@ _MOVE_MOUNT_F_EMPTY_PATH = 0x4
 _RDONLY, _NOSUID, _NODEV, _IDMAP = 0x1, 0x2, 0x4, 0x100000
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 _MS_PRIVATE = 1 << 18
+_NOBODY = 65534
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -33,14 +34,16 @@ class _MountAttr(ctypes.Structure):
     )
 
 
-def mount_as(source: int, point: str, uid: int, *, read_only: bool) -> None:
+def mount_as(source: int, point: str, uid: int, *, read_only: bool, for_root: bool) -> None:
     """Mount the directory of descriptor `source` (itself alone, nothing mounted below it) at `point`, so that its
     owner appears as `uid` and what `uid` makes belongs to the owner. Neither set-id bits nor devices work there.
 
-    Raises SandboxdError `workspace_idmap` where the file system can't.
+    `for_root`: root may make files there too, which are nobody's outside: gVisor makes each as root, then gives it
+    away. Raises SandboxdError `workspace_idmap` where the file system can't.
     """
     owner = os.fstat(source)
-    with open_user_namespace((owner.st_uid, owner.st_gid), uid) as userns:
+    tables = [id_table(outside, uid, for_root=for_root) for outside in (owner.st_uid, owner.st_gid)]
+    with open_user_namespace(*tables) as userns:
         tree = _call(_OPEN_TREE, source, b"", _AT_EMPTY_PATH | _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
         try:
             attributes = _NOSUID | _NODEV | _IDMAP | (_RDONLY if read_only else 0)
@@ -63,9 +66,15 @@ def unmount(point: str) -> None:
         pass
 
 
+def id_table(outside: int, inside: int, *, for_root: bool) -> str:
+    """A user namespace's table, for an idmapped mount: id on the disk, id in the mount, count. Pure."""
+    nobody = _NOBODY if outside != _NOBODY else _NOBODY - 1
+    return f"{outside} {inside} 1\n" + (f"{nobody} 0 1\n" if for_root else "")
+
+
 @contextlib.contextmanager
-def open_user_namespace(owner: tuple[int, int], uid: int) -> Generator[int]:
-    """A descriptor of a user namespace that maps exactly the owner's user and group to `uid`."""
+def open_user_namespace(users: str, groups: str) -> Generator[int]:
+    """A descriptor of a user namespace with exactly these tables."""
     # unshare needs a process of one thread; `cat` answers from inside the new namespace, and ends with its input.
     with subprocess.Popen(["unshare", "--user", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdin
@@ -74,9 +83,9 @@ def open_user_namespace(owner: tuple[int, int], uid: int) -> Generator[int]:
         holder.stdin.flush()
         if holder.stdout.read(1) != b".":
             raise SandboxdError("workspace_idmap", "no user namespace can be made", hint="see `sandboxd doctor`")
-        for name, number in zip(("uid_map", "gid_map"), owner, strict=True):
+        for name, lines in (("uid_map", users), ("gid_map", groups)):
             with open(f"/proc/{holder.pid}/{name}", "w") as table:
-                table.write(f"{number} {uid} 1\n")
+                table.write(lines)
         fd = os.open(f"/proc/{holder.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         holder.stdin.close()
         try:

@@ -90,10 +90,11 @@ class Sandbox:
 
     def _made(self, image: dict[str, Any], files: scratch.Scratch) -> Made:
         mounts = tuple(
-            workspace.mount_workspace(mount, index, files, self.uid) for index, mount in enumerate(self.spec.mounts)
+            workspace.mount_workspace(mount, index, files, self.uid, self.spec.runtime)
+            for index, mount in enumerate(self.spec.mounts)
         )
         volumes = tuple(cast(dict[str, Any], image["Config"].get("Volumes") or {}))
-        profile = seccomp.profile(unix_sockets=self.spec.unix_sockets)
+        profile = seccomp.profile(unix_sockets=self.spec.unix_sockets, runtime=self.spec.runtime)
         run = f"{self.host.owner.pid}-{self.host.owner.start}"
         return Made(self.uid, str(image["Id"]), volumes, str(files.path), mounts, self.host.owner, run, profile)
 

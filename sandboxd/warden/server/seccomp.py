@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sandboxd.errors import SandboxdError
+from sandboxd.warden.protocol import Runtime
 
 _TABLE = Path(__file__).with_name("seccomp.json")
 _ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
@@ -33,7 +34,7 @@ Rule = dict[str, Any]
 
 
 @functools.cache
-def profile(*, unix_sockets: bool, machine: str = "") -> str:
+def profile(*, unix_sockets: bool, runtime: Runtime = "runc", machine: str = "") -> str:
     """Docker's seccomp profile as JSON; `unix_sockets` False takes AF_UNIX's socket(), not socketpair(), away.
 
     Raises SandboxdError `seccomp_arch` on an architecture whose calls were never checked.
@@ -45,16 +46,21 @@ def profile(*, unix_sockets: bool, machine: str = "") -> str:
         {
             "defaultAction": "SCMP_ACT_ERRNO",
             "architectures": [architecture],
-            "syscalls": [*_listed(), *_sockets(unix_sockets), *_processes(), *_modes()],
+            "syscalls": [*_listed(runtime), *_sockets(unix_sockets), *_processes(), *_modes()],
         },
         separators=(",", ":"),
     )
 
 
-def _listed() -> list[Rule]:
+def _listed(runtime: Runtime) -> list[Rule]:
     table = json.loads(_TABLE.read_text())
     names = [name for group in table["allow"].values() for name in group]
-    return [_allow(names), {"names": table["absent"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS}]
+    absent = [*table["absent"]]
+    if runtime == "runsc":
+        # Older builds know no errnoRet, and without ENOSYS a libc makes no thread. gVisor's namespaces are its own.
+        absent.remove("clone3")
+        names.append("clone3")
+    return [_allow(names), {"names": absent, "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS}]
 
 
 def _sockets(unix_sockets: bool) -> list[Rule]:

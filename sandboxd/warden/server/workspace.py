@@ -8,7 +8,7 @@ import stat
 
 from sandboxd import limits
 from sandboxd.errors import SandboxdError
-from sandboxd.warden.protocol import Mount
+from sandboxd.warden.protocol import Mount, Runtime
 from sandboxd.warden.server import mounts
 from sandboxd.warden.server.admission import check_source
 from sandboxd.warden.server.scratch import Scratch
@@ -16,14 +16,14 @@ from sandboxd.warden.server.scratch import Scratch
 _SHOWN = 5
 
 
-def mount_workspace(mount: Mount, index: int, scratch: Scratch, uid: int) -> Mount:
+def mount_workspace(mount: Mount, index: int, scratch: Scratch, uid: int, runtime: Runtime) -> Mount:
     """The same mount with the idmapped copy as its source. Raises SandboxdError `mount_source`,
     `workspace_sockets`, `workspace_size`, `workspace_idmap`."""
     source = open_source(mount.source)
     try:
         refuse_sockets(source, mount.source)
         point = scratch.mount_point(index)
-        mounts.mount_as(source, str(point), uid, read_only=mount.read_only)
+        mounts.mount_as(source, str(point), uid, read_only=mount.read_only, for_root=runtime == "runsc")
     finally:
         os.close(source)
     return Mount(str(point), mount.target, mount.read_only)
