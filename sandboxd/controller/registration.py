@@ -58,7 +58,6 @@ class Registration:
         if session is not None:
             with contextlib.suppress(OSError):
                 session.shutdown(socket.SHUT_RDWR)
-            session.close()
 
     def _keep(self) -> None:
         while not self._closed.is_set():
@@ -95,6 +94,7 @@ class Registration:
         """Ask; where the gateway dies over it, ask the next one, for as long as a restart may take."""
         deadline = time.monotonic() + limits.GATEWAY_RESTART
         while True:
+            session = None
             try:
                 with self._lock:
                     session = self._registered()
@@ -102,12 +102,14 @@ class Registration:
             except SandboxdError as error:
                 if error.code != "gateway_down" or time.monotonic() >= deadline or self._closed.is_set():
                     raise
-                self._drop(None)
+                if session is not None:
+                    self._drop(session)
 
-    def _drop(self, session: socket.socket | None) -> None:
+    def _drop(self, session: socket.socket) -> None:
+        """Forget a connection that has ended; a newer one stays. It is not closed, for the keeper may still wait on
+        its descriptor: it closes with its last reference."""
         with self._lock:
-            if self._session is not None and session in (None, self._session):
-                self._session.close()
+            if self._session is session:
                 self._session = None
 
 
