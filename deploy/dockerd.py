@@ -17,7 +17,8 @@ from deploy.console import SetupError, run, say
 
 CONFIGURATION = Path("/etc/docker/daemon.json")
 # --network=host is the sandbox's own (sealed) namespace to runsc: its own stack would not be caught by the seal.
-RUNSC_ARGUMENTS = ["--platform=ptrace", "--network=host"]
+# --oci-seccomp: otherwise our list of system calls would not hold inside it. The warden refuses it without either.
+RUNSC_ARGUMENTS = ["--platform=ptrace", "--network=host", "--oci-seccomp"]
 LOG = Path("/var/log/sandboxd-dockerd.log")
 # The daemon that we started: its pid and start time, so that never another process is stopped.
 OURS = Path("/run/sandboxd-dockerd")

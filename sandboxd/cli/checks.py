@@ -171,11 +171,12 @@ def _runtimes(machine: Machine) -> Iterable[Check]:
     else:
         yield Check("runtime runc", "ok", "known to Docker")
     runsc = runtimes.get("runsc")
-    fix = f"{SETUP}: it registers runsc with --network=host in /etc/docker/daemon.json, then restart dockerd"
+    needed = ("--network=host", "--oci-seccomp")  # the warden refuses it without either
+    fix = f"{SETUP}: it registers runsc with {' '.join(needed)} in /etc/docker/daemon.json, then restart dockerd"
     if runsc is None:
         yield Check("runtime runsc", "warn", "Docker doesn't know it: --runtime runsc won't work", fix)
-    elif "--network=host" not in (runsc.get("runtimeArgs") or []):
-        yield Check("runtime runsc", "warn", "registered without --network=host", fix)
+    elif missing := [word for word in needed if word not in (runsc.get("runtimeArgs") or [])]:
+        yield Check("runtime runsc", "warn", f"registered without {' '.join(missing)}", fix)
     else:
         yield Check("runtime runsc", "ok", " ".join(runsc["runtimeArgs"]))
 

@@ -39,7 +39,7 @@ def test_a_failing_command_shows_its_last_words_and_the_hint():
 
 def test_the_runtime_is_added_beside_what_is_there():
     before = {"log-driver": "none", "runtimes": {"kata": {"path": "/k"}}}
-    added = {"path": "/usr/bin/runsc", "runtimeArgs": ["--platform=ptrace", "--network=host"]}
+    added = {"path": "/usr/bin/runsc", "runtimeArgs": ["--platform=ptrace", "--network=host", "--oci-seccomp"]}
     after = {"log-driver": "none", "runtimes": {"runsc": added, "kata": {"path": "/k"}}}
     assert dockerd.with_runsc(before, "/usr/bin/runsc") == after
 
