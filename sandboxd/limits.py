@@ -29,6 +29,8 @@ PEEK = 10.0
 CONNECT = 15.0
 IDLE = 300.0
 RESOLVE = 10.0
+# How long a connection to a denied web address may take to show what it speaks, before it is just reset.
+DENIAL_WORDS = 0.25
 # Bytes a pump may hold per direction of a connection.
 PUMP_BUFFER = 256 * KIB
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
+from sandboxd import limits
 from sandboxd.audit.events import Subject
 from sandboxd.egress.commands import (
     ClientData,
@@ -31,6 +32,7 @@ from sandboxd.egress.commands import (
     ToClient,
     ToUpstream,
 )
+from sandboxd.egress.denials import http_denial
 from sandboxd.egress.http_flow import HttpFlow
 from sandboxd.egress.ledger import Ledger, addresses_text
 from sandboxd.egress.wire.outcome import NeedMore, Refusal
@@ -42,12 +44,17 @@ from sandboxd.policy.requests import AddressVerdict, ConnectRequest, Decision, R
 from sandboxd.reasons import Layer, Reason, Verdict
 
 PEEK_TIMER = "peek"
+_WORDS_TIMER = "words"
+# Ports on which a client speaks first, so that a denial can be told in its own words.
+_WEB_PORTS = frozenset((80, 443))
+_TLS_RECORD = 22
 
 
 class State(Enum):
     """Where a connection stands."""
 
     NEW = auto()
+    TURNED_AWAY = auto()  # denied and on record; how to say so depends on what the client speaks
     PEEK = auto()  # the first bytes are being read
     HTTP = auto()  # `http_flow` has it, resolving and dialing included
     RESOLVE = auto()
@@ -99,7 +106,7 @@ class Flow:
         """The connection was accepted; nothing has been read."""
         self._decision = decide(self._policy, ConnectRequest(self._target))
         if not self._decision.allowed:
-            return self._deny(self._decision)
+            return self._turn_away(self._decision)
         if self._target.address is not None:
             (verdict,) = self._judge((self._target.address,))
             if not verdict.allowed:
@@ -135,6 +142,22 @@ class Flow:
 
     # --- first bytes ---------------------------------------------------------------------------------------------
 
+    def _turn_away(self, decision: Decision) -> list[Command]:
+        """Denied by name or address and port. Nothing is parsed, so only a glance tells what the client speaks."""
+        if self._target.port not in _WEB_PORTS or decision.reason.value.startswith("floor_"):
+            return self._deny(decision)
+        self._state = State.TURNED_AWAY
+        return [self._ledger.decision(decision), StartTimer(_WORDS_TIMER, limits.DENIAL_WORDS)]
+
+    def _say_no(self, event: InputEvent) -> list[Command]:
+        first = event.data[0] if isinstance(event, ClientData) else 0
+        if first == _TLS_RECORD:
+            return [ToClient(ACCESS_DENIED), *self._end("denied", self._decision.reason, reset=False)]
+        if chr(first).isupper():
+            answer = http_denial(self._decision, self._target, self._ledger.id)
+            return [ToClient(answer), *self._end("denied", self._decision.reason, reset=False)]
+        return self._end("denied", self._decision.reason)
+
     def _open_for(self, decision: Decision) -> list[Command]:
         if decision.proto == "tls":
             self._state = State.PEEK
@@ -153,6 +176,8 @@ class Flow:
             return self._vanished()
         if isinstance(event, SpliceEnded):
             return self._splice_ended(event)
+        if self._state is State.TURNED_AWAY:
+            return self._say_no(event)
         if self._state is State.PEEK:
             return self._peek(event)
         if isinstance(event, ClientData):  # what came in while the upstream connection is being made

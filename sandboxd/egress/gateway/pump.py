@@ -95,8 +95,14 @@ class Pump:
 
     def judge_again(self, policy: CompiledEgress) -> None:
         """The sandbox's policy was replaced: what it no longer allows is reset."""
-        if not self._flow.judge_again(policy):
-            self.revoke(Reason.POLICY_REVOKED)
+        try:
+            allowed = self._flow.judge_again(policy)
+        except Exception:
+            log.exception("a connection could not be judged again because of a bug")
+            self.revoke(Reason.INTERNAL)
+        else:
+            if not allowed:
+                self.revoke(Reason.POLICY_REVOKED)
 
     def revoke(self, reason: Reason) -> None:
         """End it now; what was passed is on record."""

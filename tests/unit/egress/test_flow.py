@@ -126,8 +126,32 @@ def test_a_client_that_vanishes_early_is_on_record() -> None:
     assert play(c.ClientLost()) == ["decision deny malformed", "close client_lost", "reset"]
 
 
-def test_a_name_that_no_rule_allows_is_reset() -> None:
-    play = Playbook(TLS, host="other.example.com")
+def turned_away(port: int = 443) -> Playbook:
+    play = Playbook(TLS, host="other.example.com", port=port)
+    assert play.start() == ["decision deny no_match", "timer words 0.25"]
+    return play
+
+
+def test_a_denied_name_is_said_in_tls_to_who_speaks_tls() -> None:
+    play = turned_away()
+    assert play.says(HELLO[:1]) == ["to client 7", "close denied no_match", "close"]
+    assert play.sent_inside == ACCESS_DENIED
+
+
+def test_a_denied_name_is_said_in_http_to_who_speaks_http() -> None:
+    play = turned_away(80)
+    assert play.says(b"GET / HTTP/1.1\r\n")[1:] == ["close denied no_match", "close"]
+    assert play.sent_inside.startswith(b"HTTP/1.1 403 Forbidden\r\n")
+    assert play.records[0].id.encode() in play.sent_inside
+
+
+@pytest.mark.parametrize("event", [c.TimedOut("words"), c.ClientEof(), c.ClientData(b"\x00"), c.ClientLost()])
+def test_a_denied_name_is_a_reset_to_everyone_else(event: c.InputEvent) -> None:
+    assert turned_away()(event)[-1] == "reset"
+
+
+def test_on_other_ports_a_denied_name_is_reset_at_once() -> None:
+    play = Playbook(TLS, host="other.example.com", port=22)
     assert play.start() == ["decision deny no_match", "close denied no_match", "reset"]
 
 
