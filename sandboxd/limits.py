@@ -79,7 +79,9 @@ PROBE_FULL = 120.0
 GATEWAY_RESTART = 10.0
 # Until a started gateway has imported itself and answers; between attempts to reach one that keeps dying.
 GATEWAY_REGISTER = 15.0
-GATEWAY_RETRY = 0.5
+GATEWAY_RETRY = 0.25
+# A start gives up when so many gateways in a row died over it.
+GATEWAY_TRIES = 4
 # At a command's end, for warden, gateway and guardian to have cleaned up and gone.
 PROCESSES_END = 10.0
 # A secret given on the command line as a file or variable.

@@ -60,12 +60,15 @@ class Registration:
                 session.shutdown(socket.SHUT_RDWR)
 
     def _keep(self) -> None:
+        failures = 0
         while not self._closed.is_set():
             try:
                 session = self._registered()
             except SandboxdError as error:
                 self._failure = error
-                self._first.set()
+                failures += 1
+                if error.code in _FINAL or failures >= limits.GATEWAY_TRIES:
+                    self._first.set()  # whoever waits for the first registration is told; the keeper goes on
                 if error.code in _FINAL:
                     return
                 self._closed.wait(limits.GATEWAY_RETRY)

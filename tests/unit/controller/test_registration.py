@@ -92,6 +92,25 @@ def test_a_gateway_that_dies_over_a_record_is_replaced(gateways: FakeGateways, r
     assert kinds == ["RecordSandbox", "Register", "RecordSandbox", "Flush"]
 
 
+def test_a_gateway_that_dies_over_the_first_registration_is_replaced(gateways: FakeGateways) -> None:
+    deaths = iter([None, None])
+    gateways.answers = lambda _: next(deaths, Ok())
+    registration = Registration(gateways.connect, REGISTER)
+    registration.start()
+    registration.wait()
+    assert [gateways.next() for _ in range(3)] == [REGISTER] * 3
+    registration.close()
+
+
+def test_gateways_that_all_die(gateways: FakeGateways) -> None:
+    gateways.answers = lambda _: None
+    registration = Registration(gateways.connect, REGISTER)
+    registration.start()
+    with pytest.raises(SandboxdError, match="died"):
+        registration.wait()
+    registration.close()
+
+
 def test_refused(gateways: FakeGateways) -> None:
     gateways.answers = lambda _: Failed("bad_policy", "no such mode")
     registration = Registration(gateways.connect, REGISTER)
