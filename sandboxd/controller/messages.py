@@ -4,8 +4,7 @@ Only what has an envelope passes, and passes as the bytes it came as. Called by 
 relays raw bytes. Not here: grants and annotations, which will decide on the same envelopes.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sandboxd import limits
 from sandboxd.mcp.connections.envelope import Envelope, error_reply, read_edges, read_envelope
@@ -20,8 +19,7 @@ INVALID_REQUEST = -32600
 TOO_LONG = -32050
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """`forward` goes to the other side; `to_sender` and `to_receiver` are answers of our own. `fault`: why the line
     did not pass, `complaint` says it for stderr and never holds what the line said."""
 

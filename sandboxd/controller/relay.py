@@ -95,7 +95,8 @@ class Relay:
         self._exited: Exited | None = None
         self._deadline: float | None = None
         self._poll = select.poll()
-        self._wanted: dict[int, int | None] = {}
+        self._wanted: tuple[object, ...] = ()
+        self._watched: set[int] = set()
 
     def run(self, signals: socket.socket) -> Exited:
         """Relay until the workload has ended and all it wrote is out. `signals`: from `forwarded_signals`. Raises
@@ -126,26 +127,30 @@ class Relay:
 
     def _want(self, signals: int) -> None:
         client, room = self.client, limits.STREAM_BUFFER
-        reading = not self._client_done and self._exited is None and self._to_server.pending < room
-        attached = not self._attach_done and client.stdout.pending < room
-        wanted: dict[int, int | None] = {
-            client.stdin: _IN if reading else None,
-            self._streams.attach.fileno(): (_IN if attached else 0) | (_OUT if self._to_server.pending else 0) or None,
-            # also when nothing is to be written: this is how a vanished client shows
-            client.stdout.fd: None if client.stdout.lost else _OUT if client.stdout.pending else 0,
-            client.stderr.fd: _OUT if client.stderr.pending else None,
-            self._streams.exit.fileno(): None if self._exited else _IN,
-            signals: _IN,
-        }
+        out, err, to_server = client.stdout, client.stderr, self._to_server
+        reading = not self._client_done and self._exited is None and to_server.pending < room
+        attach = (0 if self._attach_done or out.pending >= room else _IN) | (_OUT if to_server.pending else 0)
+        # Nothing to write is watched too: this is how a vanished client shows.
+        outward = None if out.lost else _OUT if out.pending else 0
+        wanted = (reading, attach, outward, bool(err.pending), self._exited is None)
         if wanted == self._wanted:
             return
-        for fd, mask in wanted.items():
-            before = self._wanted.get(fd)
-            if mask is not None and mask != before:
-                self._poll.register(fd, mask)
-            elif mask is None and before is not None:
-                self._poll.unregister(fd)
         self._wanted = wanted
+        self._watch(client.stdin, _IN if reading else None)
+        self._watch(self._streams.attach.fileno(), attach or None)
+        self._watch(out.fd, outward)
+        self._watch(err.fd, _OUT if err.pending else None)
+        self._watch(self._streams.exit.fileno(), _IN if self._exited is None else None)
+        self._watch(signals, _IN)
+
+    def _watch(self, fd: int, mask: int | None) -> None:
+        """A descriptor that nothing is wanted of is not polled: its hang-up would wake us for ever."""
+        if mask is not None:
+            self._poll.register(fd, mask)
+            self._watched.add(fd)
+        elif fd in self._watched:
+            self._poll.unregister(fd)
+            self._watched.discard(fd)
 
     def _timeout(self) -> int | None:
         return None if self._deadline is None else max(0, round((self._deadline - time.monotonic()) * 1000)) + 1

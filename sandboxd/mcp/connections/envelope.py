@@ -8,9 +8,8 @@ case), a number JSON doesn't know. Not here: parameters and results, and whether
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from json.decoder import JSONDecoder
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NamedTuple, NoReturn, cast
 
 from sandboxd import limits
 from sandboxd.mcp.connections.lines import OverLong
@@ -43,8 +42,7 @@ class _Nested:
 _NESTED = _Nested()
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """`has_id` tells a null id from none. `tool` of a tools/call request only. `members` of a batch only.
     `problem` says what is wrong with an invalid one, without quoting it."""
 
@@ -68,6 +66,8 @@ def read_envelope(line: bytes) -> Envelope:
     """The envelope of a line, with or without its newline. Never raises: what isn't JSON-RPC is `invalid`."""
     try:
         text = line.decode()
+        if (usual := _read_usual(text)) is not None:
+            return usual
         opening = _OPEN.match(text)
         if opening is None:
             raise ValueError("not a JSON object")
@@ -108,16 +108,39 @@ def _without_excerpt(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error) or "not JSON"
 
 
+def _read_usual(text: str) -> Envelope | None:
+    """Nearly all messages, in half the time: parsed at once by C, where it is plain that nothing is written twice.
+    None: it takes the long way to say."""
+    if len(text) > limits.MCP_PARSE or "\\u" in text or text[:1] != "{":
+        return None
+    try:
+        found: dict[str, Any] = _DECODER.decode(text)
+    except ValueError:
+        return None
+    params = found.get("params")
+    keys = (*found, *cast(dict[str, Any], params)) if isinstance(params, dict) else found
+    for key in keys:
+        # A key that stands there twice may be nested somewhere; the long way knows.
+        if text.count(f'"{key}"') != 1:
+            return None
+    if not _MEMBERS.issuperset(found):
+        return None
+    return _classify(found, _tool(found))
+
+
+def _tool(members: Mapping[str, Any]) -> str | None:
+    params = members.get("params")
+    if members.get("method") != "tools/call" or not isinstance(params, dict):
+        return None
+    call = cast(dict[str, Any], params)
+    _refuse_lookalikes(call, _CALL)
+    name = call.get("name")
+    return name if isinstance(name, str) else None
+
+
 def _read_object(text: str, position: int) -> tuple[Envelope, int]:
     members, end = _walk(text, position, into="params")
-    params = members.get("params")
-    tool = None
-    if members.get("method") == "tools/call" and isinstance(params, dict):
-        call = cast(dict[str, Any], params)
-        _refuse_lookalikes(call, _CALL)
-        name = call.get("name")
-        tool = name if isinstance(name, str) else None
-    return _classify(members, tool), end
+    return _classify(members, _tool(members)), end
 
 
 def _read_batch(text: str, position: int) -> tuple[Envelope, int]:

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandboxd import limits
-from sandboxd.mcp.connections.envelope import Envelope, error_reply, read_edges, read_envelope
+from sandboxd.mcp.connections.envelope import (
+    Envelope,
+    _read_object,
+    _read_usual,
+    error_reply,
+    read_edges,
+    read_envelope,
+)
 from sandboxd.mcp.connections.lines import OverLong
 
 
@@ -120,6 +127,23 @@ _json = st.recursive(
 def test_agrees_with_a_whole_parse(id_: Any, method: str, params: Any) -> None:
     text = json.dumps({"params": params, "id": id_, "jsonrpc": "2.0", "method": method}).encode()
     assert read_envelope(text) == Envelope("request", method, id_, True, read_envelope(text).tool)
+
+
+_members = st.lists(
+    st.tuples(
+        st.sampled_from(["jsonrpc", "id", "method", "params", "result", "Method", "m\\u0065thod", "x"]),
+        st.sampled_from(['"2.0"', "1", '"tools/call"', '{"name":"a"}', '{"name":"a","name":"b"}', '{"NAME":1}', "[]"]),
+    ),
+    max_size=6,
+)
+
+
+@given(_members)
+def test_the_short_way_says_what_the_long_way_says(members: list[tuple[str, str]]) -> None:
+    text = "{" + ",".join(f'"{key}":{value}' for key, value in members) + "}"
+    usual = _read_usual(text)
+    if usual is not None:
+        assert usual == _read_object(text, 1)[0]
 
 
 BIG = b"x" * 100
