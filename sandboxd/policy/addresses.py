@@ -6,6 +6,8 @@ cloud metadata through.
 """
 
 import ipaddress
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,42 +85,69 @@ SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")  # RFC 3056 2
 TEREDO = ipaddress.IPv6Network("2001::/32")  # RFC 4380 4
 
 
-class _Row(NamedTuple):
-    first: int
-    last: int
-    floor: Reason | None
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A family's addresses cut into pieces of one class: where each begins, and its class. First block wins."""
+
+    starts: tuple[int, ...]
+    classes: tuple[tuple[Reason | None, bool], ...]  # floor, private
+
+    def at(self, number: int) -> tuple[Reason | None, bool]:
+        return self.classes[bisect_right(self.starts, number) - 1]
+
+    def between(self, first: int, last: int) -> tuple[tuple[Reason | None, bool], ...]:
+        return self.classes[bisect_right(self.starts, first) - 1 : bisect_right(self.starts, last)]
 
 
-def _rows(blocks: tuple[Block, ...]) -> tuple[_Row, ...]:
-    networks = [(ipaddress.ip_network(block.network), block.floor) for block in blocks]
-    return tuple(_Row(int(n.network_address), int(n.broadcast_address), floor) for n, floor in networks)
+def _table(blocks: tuple[Block, ...]) -> _Table:
+    rows = [(ipaddress.ip_network(block.network), block.floor) for block in blocks]
+    edges = {edge for network, _ in rows for edge in _edges(network)}
+    starts = tuple(sorted({0, *edges}))
+    return _Table(starts, tuple(_class_at(start, rows) for start in starts))
 
 
-_IPV4_ROWS = _rows(IPV4_BLOCKS)
-_IPV6_ROWS = _rows(IPV6_BLOCKS)
+def _edges(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> tuple[int, int]:
+    return int(network.network_address), int(network.broadcast_address) + 1
+
+
+def _class_at(
+    number: int, rows: Sequence[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, Reason | None]]
+) -> tuple[Reason | None, bool]:
+    for network, floor in rows:
+        first, after = _edges(network)
+        if first <= number < after:
+            return floor, floor is None
+    return None, False
+
+
+_IPV4_TABLE = _table(IPV4_BLOCKS)
+_IPV6_TABLE = _table(IPV6_BLOCKS)
 
 
 def classify(address: bytes) -> AddressClass:
     """The class of a packed address (4 or 16 bytes, network order). Raises ValueError on any other length."""
     if len(address) == 4:
-        return _look_up(address, _IPV4_ROWS)
+        return _look_up(address, _IPV4_TABLE)
     if len(address) != 16:
         raise ValueError(f"expected a packed address of 4 or 16 bytes, got {len(address)}")
     embedded = _embedded(address)
     if embedded:
-        return _strictest([_look_up(each, _IPV4_ROWS) for each in embedded])
+        return _strictest([_look_up(each, _IPV4_TABLE) for each in embedded])
     if address.startswith(COMPATIBLE.network_address.packed[:12]) and address[12:] > b"\x00\x00\x00\x01":
-        inner = _look_up(address[12:], _IPV4_ROWS)
+        inner = _look_up(address[12:], _IPV4_TABLE)
         return AddressClass(inner.floor or Reason.FLOOR_RESERVED, False, inner.address)
-    return _look_up(address, _IPV6_ROWS)
+    return _look_up(address, _IPV6_TABLE)
 
 
-def _look_up(address: bytes, rows: tuple[_Row, ...]) -> AddressClass:
-    number = int.from_bytes(address)
-    for first, last, floor in rows:
-        if first <= number <= last:
-            return AddressClass(floor, floor is None, address)
-    return AddressClass(None, False, address)
+def is_floor(block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    """Whether no address of `block` can be opened by a rule."""
+    table = _IPV4_TABLE if block.version == 4 else _IPV6_TABLE
+    return all(floor for floor, _ in table.between(int(block.network_address), int(block.broadcast_address)))
+
+
+def _look_up(address: bytes, table: _Table) -> AddressClass:
+    floor, private = table.at(int.from_bytes(address))
+    return AddressClass(floor, private, address)
 
 
 def _embedded(address: bytes) -> list[bytes]:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 
+from sandboxd.policy.contradictions import contradictions
 from sandboxd.policy.egress import EgressPolicy
-from sandboxd.policy.matching import contradictions
 from sandboxd.policy.models import PolicyDocument
 from sandboxd.policy.problems import Problem
 

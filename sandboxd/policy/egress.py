@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, GetCoreSchemaHandler, WithJsonSchema
 from pydantic_core import core_schema
 
 from sandboxd import limits as bounds
-from sandboxd.policy.addresses import IPV4_BLOCKS, IPV6_BLOCKS
+from sandboxd.policy.addresses import IPV4_BLOCKS, IPV6_BLOCKS, is_floor
 from sandboxd.policy.hosts import HostPattern
 from sandboxd.policy.origins import Origin, parse_origin
 from sandboxd.policy.paths import path_problem
@@ -35,8 +35,7 @@ from sandboxd.policy.values import (
 )
 
 ORIGIN_SCHEMES = ("https", "http")
-_BLOCKS = tuple((ip_network(block.network), block.floor) for block in (*IPV4_BLOCKS, *IPV6_BLOCKS))
-PRIVATE_RANGES = tuple(network for network, floor in _BLOCKS if floor is None)
+PRIVATE_RANGES = tuple(ip_network(block.network) for block in (*IPV4_BLOCKS, *IPV6_BLOCKS) if block.floor is None)
 
 
 def is_within(block: Network, *others: Network) -> bool:
@@ -224,7 +223,7 @@ def _allow_problem(rule: EgressRule) -> tuple[str, str] | None:
         if not is_within(block, *PRIVATE_RANGES):
             return f"allow_private: {block} is not private", f"expected a block inside {_listed(PRIVATE_RANGES)}"
     for block in rule.to.cidrs or ():
-        if is_within(block, *(network for network, floor in _BLOCKS if floor)):
+        if is_floor(block):
             return f"to.cidrs: no rule opens {block}", "it lies in the address floor; an operator's pin can open a name"
     return None
 

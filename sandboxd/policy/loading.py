@@ -4,8 +4,10 @@
 the controller.
 """
 
+import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any, get_args, get_origin
@@ -53,17 +55,30 @@ def parse_policy(text: str, name: str) -> PolicyDocument:
     """The policy in `text`; `name` stands for the file in problems. Raises PolicyError with all problems."""
     if len(text) > limits.POLICY_FILE:
         raise PolicyError([Problem(f"larger than {limits.POLICY_FILE // limits.MIB} MiB", "", "", name)])
-    root, problems = read_source(text, name)
-    if root is None:
-        raise PolicyError(
-            problems or [Problem("the policy is empty", "egress: {mode: offline} opens nothing", "", name)]
-        )
-    document = _validated(root, problems, name)
-    if document is not None and not problems:
-        problems += [_placed(problem, root, name) for problem in check_document(document)]
+    with _without_collection():
+        root, problems = read_source(text, name)
+        if root is None:
+            raise PolicyError(
+                problems or [Problem("the policy is empty", "egress: {mode: offline} opens nothing", "", name)]
+            )
+        document = _validated(root, problems, name)
+        if document is not None and not problems:
+            problems += [_placed(problem, root, name) for problem in check_document(document)]
     if problems or document is None:
         raise PolicyError(sorted(problems, key=lambda p: (p.line, p.column)))
     return document
+
+
+@contextmanager
+def _without_collection() -> Generator[None]:
+    """Loading makes many objects and no garbage: looking for it again and again would take as long as the rest."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _validated(root: Node, problems: list[Problem], name: str) -> PolicyDocument | None:

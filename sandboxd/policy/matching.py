@@ -1,84 +1,20 @@
-"""Egress policies compiled into look-ups whose cost does not grow with the number of rules. Pure.
+"""Egress policies compiled for one workload: each scope's rules in look-ups, pins, the narrowest limits. Pure.
 
-Owns which rules stand for a host, an address and a port, in each scope. Not here: the verdict (`decide`). Called by
-the gateway when a sandbox is registered, by `loading` to find rules that contradict each other.
+Not here: the look-ups (`indexes`), the verdict (`decide`). Called by the gateway when a sandbox is registered.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from sandboxd import limits as bounds
-from sandboxd.policy.egress import PRIVATE_RANGES, EgressPolicy, EgressRule, TlsOptions, is_within
-from sandboxd.policy.hosts import HostPattern, PatternKind, canonical_host
+from sandboxd.policy.contradictions import contradictions
+from sandboxd.policy.egress import EgressPolicy, EgressRule
+from sandboxd.policy.hosts import canonical_host
+from sandboxd.policy.indexes import AddressIndex, CompiledRule, HostIndex
 from sandboxd.policy.problems import PolicyError, Problem
 from sandboxd.policy.requests import Host
-from sandboxd.policy.values import Network
 from sandboxd.settings import Pin
-
-
-@dataclass(slots=True)
-class HostIndex:
-    """Rules by host pattern; under each pattern by port, None standing for every port."""
-
-    exact: dict[str, dict[int | None, EgressRule]] = field(default_factory=dict[str, dict[int | None, EgressRule]])
-    below: dict[str, dict[HostPattern, dict[int | None, EgressRule]]] = field(
-        default_factory=dict[str, dict[HostPattern, dict[int | None, EgressRule]]]
-    )
-
-    def add(self, pattern: HostPattern, port: int | None, rule: EgressRule) -> EgressRule:
-        """The rule that now stands there: the first that came."""
-        if pattern.kind is PatternKind.EXACT:
-            ports = self.exact.setdefault(pattern.base, {})
-        else:
-            ports = self.below.setdefault(pattern.base, {}).setdefault(pattern, {})
-        return ports.setdefault(port, rule)
-
-    def lookup(self, host: Host) -> Iterator[dict[int | None, EgressRule]]:
-        """Rules by port of every pattern that matches, the most specific pattern first."""
-        if host in self.exact:
-            yield self.exact[host]
-        if not self.below:
-            return
-        found = [
-            (pattern, ports)
-            for base in _suffixes(host)
-            for pattern, ports in self.below.get(base, {}).items()
-            if pattern.matches(host)
-        ]
-        for _, ports in sorted(found, key=lambda each: each[0].specificity, reverse=True):
-            yield ports
-
-
-def _suffixes(host: str) -> Iterator[str]:
-    yield host
-    while "." in host:
-        host = host.partition(".")[2]
-        yield host
-
-
-@dataclass(slots=True)
-class AddressIndex:
-    """Rules by block: family (in bits), prefix length, network number, port."""
-
-    blocks: dict[tuple[int, int], dict[int, dict[int | None, tuple[Network, EgressRule]]]] = field(
-        default_factory=dict[tuple[int, int], dict[int, dict[int | None, tuple[Network, EgressRule]]]]
-    )
-
-    def add(self, block: Network, port: int | None, rule: EgressRule) -> EgressRule:
-        """The rule that now stands there: the first that came."""
-        numbers = self.blocks.setdefault((block.max_prefixlen, block.prefixlen), {})
-        return numbers.setdefault(int(block.network_address), {}).setdefault(port, (block, rule))[1]
-
-    def lookup(self, address: bytes) -> Iterator[dict[int | None, tuple[Network, EgressRule]]]:
-        """Blocks and rules by port of every block around `address`, the smallest block first."""
-        bits, number = len(address) * 8, int.from_bytes(address)
-        for family, length in sorted(self.blocks, reverse=True):
-            if family == bits:
-                network = number >> (bits - length) << (bits - length)
-                found = self.blocks[family, length].get(network)
-                if found:
-                    yield found
 
 
 @dataclass(slots=True)
@@ -159,11 +95,12 @@ def applies_to(rule: EgressRule, workload: str) -> bool:
 
 
 def _add(rule: EgressRule, hosts: HostIndex, cidrs: AddressIndex) -> None:
+    compiled = CompiledRule(rule)
     for port in rule.to.ports or (None,):
         for pattern in rule.to.hosts or ():
-            hosts.add(pattern, port, rule)
+            hosts.add(pattern, port, compiled)
         for block in rule.to.cidrs or ():
-            cidrs.add(block, port, rule)
+            cidrs.add(block, port, compiled)
 
 
 def _compile_pins(pins: Sequence[Pin], problems: list[Problem]) -> dict[str, PinnedAddress]:
@@ -193,82 +130,3 @@ def _compile_limits(policies: Sequence[EgressPolicy]) -> CompiledLimits:
 
 def _narrowest(values: Sequence[float | None], default: float) -> float:
     return min((v for v in values if v is not None), default=default)
-
-
-def opens_private(block: Network) -> bool:
-    """Whether an allow rule's block opens private addresses: only one that is private as a whole does."""
-    return is_within(block, *PRIVATE_RANGES)
-
-
-# --- rules that contradict each other ------------------------------------------------------------------------
-
-
-def options_of(rule: EgressRule) -> tuple[object, ...]:
-    """All of an allow rule that says how, not where."""
-    tls = (rule.tls or TlsOptions()) if rule.proto == "tls" else None
-    return (rule.proto, tls, rule.http, rule.credentials, rule.mode, rule.until, rule.allow_private, rule.tools)
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """An allow rule at one of its places; `number`: where it stands in the policy."""
-
-    number: int
-    rule: EgressRule
-    place: HostPattern | Network
-    options: tuple[object, ...]
-
-
-def contradictions(policy: EgressPolicy) -> list[Problem]:
-    """Allow rules, equally specific for some destination, with different options. `path` is `rules[N]`."""
-    problems: list[Problem] = []
-    groups: dict[tuple[object, ...], dict[tuple[object, ...], _Member]] = {}
-    for number, rule in enumerate(policy.all_rules):
-        if rule.action != "deny":
-            options = options_of(rule)
-            for key, place in _places(rule):
-                member = _Member(number, rule, place, options)
-                groups.setdefault(key, {}).setdefault((place, options, rule.workloads), member)
-    for members in groups.values():
-        _contradictions_within(list(members.values()), problems)
-    return list(dict.fromkeys(problems))
-
-
-def _places(rule: EgressRule) -> Iterator[tuple[tuple[object, ...], HostPattern | Network]]:
-    """Where the rule stands; only places with the same key can be equally specific for one destination."""
-    for port in rule.to.ports or ():
-        for pattern in rule.to.hosts or ():
-            yield (port, pattern.base, pattern.specificity), pattern
-        for block in rule.to.cidrs or ():
-            yield (port, block), block
-
-
-def _contradictions_within(members: list[_Member], problems: list[Problem]) -> None:
-    if len({member.options for member in members}) < 2:
-        return
-    for at, one in enumerate(members):
-        for other in members[:at]:
-            if one.options != other.options and _overlap(one.place, other.place) and _together(one.rule, other.rule):
-                message = f"rules {other.rule.id!r} and {one.rule.id!r} open {one.place} with different options"
-                problems.append(Problem(message, "expected the same options, or one rule", f"rules[{one.number}]"))
-                break
-
-
-def _together(one: EgressRule, other: EgressRule) -> bool:
-    """Whether some workload is under both rules."""
-    if one.workloads is None or other.workloads is None:
-        return True
-    if "mcp:*" in one.workloads and any(w.startswith("mcp:") for w in other.workloads):
-        return True
-    if "mcp:*" in other.workloads and any(w.startswith("mcp:") for w in one.workloads):
-        return True
-    return bool(set(one.workloads) & set(other.workloads))
-
-
-def _overlap(one: HostPattern | Network, other: HostPattern | Network) -> bool:
-    """Whether a host is under both, for patterns of one base and specificity. Of two pieces `a*b` and `c*d` a label
-    fits both exactly if one beginning begins the other and one end ends the other."""
-    if not isinstance(one, HostPattern) or not isinstance(other, HostPattern):
-        return True
-    begin = one.prefix.startswith(other.prefix) or other.prefix.startswith(one.prefix)
-    return begin and (one.suffix.endswith(other.suffix) or other.suffix.endswith(one.suffix))

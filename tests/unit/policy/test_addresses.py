@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sandboxd.policy.addresses import IPV4_BLOCKS, IPV6_BLOCKS, classify
+from sandboxd.policy.addresses import IPV4_BLOCKS, IPV6_BLOCKS, classify, is_floor
 from sandboxd.reasons import Reason
 
 PUBLIC, PRIVATE = "public", "private"
@@ -184,3 +184,16 @@ def test_every_ipv6_address_has_one_class(address: bytes) -> None:
     assert len(found.address) in (4, 16)
     if address[0] >> 5 != 1 and not address.startswith(bytes.fromhex("0064ff9b")) and address[:10] != bytes(10):
         assert found.floor or found.private
+
+
+@pytest.mark.parametrize(
+    ("block", "floor"),
+    [
+        ("127.0.0.0/8", True), ("127.1.2.3/32", True), ("224.0.0.0/3", True), ("0.0.0.0/0", False),
+        ("10.0.0.0/8", False), ("100.64.0.0/10", False), ("100.100.100.200/32", True), ("8.8.8.0/24", False),
+        ("169.254.0.0/16", True), ("fd12:3456::/48", False), ("fd00:ec2::254/128", True), ("fe80::/64", True),
+        ("::/0", False), ("::ffff:10.0.0.0/104", True), ("2000::/3", False), ("8000::/1", False), ("ff00::/8", True),
+    ],
+)  # fmt: skip
+def test_whether_all_of_a_block_is_floor(block, floor):
+    assert is_floor(ipaddress.ip_network(block)) is floor

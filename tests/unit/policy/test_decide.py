@@ -335,3 +335,9 @@ def test_only_deny_rules_may_name_what_anyone_can_get():
     assert connect(policy, host("a.github.io")).reason is Reason.DENY_RULE
     with pytest.raises(ValidationError, match=r"anyone can get a name under github\.io"):
         scope(rule("yes", hosts=["*.github.io"]))
+
+
+def test_a_private_block_of_ipv6_can_be_opened():
+    policy = compiled(rule("lan", cidrs=["fd12:3456::/48"], ports=[5432], proto="tcp"))
+    assert connect(policy, literal("fd12:3456::1", 5432)).rule == "lan"
+    assert connect(policy, literal("fd12:3457::1", 5432)).reason is Reason.FLOOR_PRIVATE
