@@ -26,6 +26,7 @@ from sandboxd.warden.protocol import ContainerSpec, Exited, ImageInfo
 if TYPE_CHECKING:
     from sandboxd.policy.egress import EgressPolicy, EgressRule
     from sandboxd.policy.models import PolicyDocument
+    from sandboxd.policy.shortform import AllowPolicy, AllowRule
 
 
 def run_command(arguments: Sequence[str], settings: Settings, warden: WardenClient) -> int:
@@ -77,7 +78,7 @@ def _read_policy(options: RunOptions) -> "PolicyDocument | None":
     return read_policy(Path(options.policy))
 
 
-def _allowed(options: RunOptions) -> "tuple[EgressPolicy, ...]":
+def _allowed(options: RunOptions) -> "tuple[AllowPolicy, ...]":
     """Without --allow nothing is allowed, and no model is imported to say so."""
     if not options.allow:
         return ()
@@ -174,7 +175,7 @@ def describe(plan: Plan, image: str, command: Sequence[str]) -> str:
     return "; ".join(parts)
 
 
-def _reach(policies: "tuple[EgressPolicy, ...]") -> str:
+def _reach(policies: "tuple[EgressPolicy | AllowPolicy, ...]") -> str:
     """The narrowest scope's allow rules; every wider one must allow it too."""
     allowed = [_target(rule) for rule in (policies[-1].all_rules if policies else ()) if rule.action == "allow"]
     if not allowed:
@@ -183,7 +184,7 @@ def _reach(policies: "tuple[EgressPolicy, ...]") -> str:
     return f"may reach {', '.join(allowed[:5])}{more}"
 
 
-def _target(rule: "EgressRule") -> str:
+def _target(rule: "EgressRule | AllowRule") -> str:
     where = [str(place) for place in (*(rule.to.hosts or ()), *(rule.to.cidrs or ()))]
     ports = "/".join(map(str, rule.to.ports or ()))
     return f"{' '.join(where)}:{ports} ({rule.proto})"

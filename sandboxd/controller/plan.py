@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sandboxd.policy.egress import EgressPolicy
     from sandboxd.policy.models import PolicyDocument, Server
     from sandboxd.policy.models import Resources as PolicyResources
+    from sandboxd.policy.shortform import AllowPolicy
 
 AGENT = "run"
 # By the name of the program: images that `images/` builds.
@@ -62,7 +63,7 @@ class Plan:
     runtime: Runtime = "runc"
     unix_sockets: bool = True
     cwd: str = HOME
-    policies: "tuple[EgressPolicy, ...]" = ()
+    policies: "tuple[EgressPolicy | AllowPolicy, ...]" = ()
 
     @property
     def wire(self) -> tuple[dict[str, Any], ...]:
@@ -77,7 +78,10 @@ class Plan:
 
 
 def plan_command(
-    wanted: Wanted, policies: "tuple[EgressPolicy, ...]", secrets: Sequence[str], document: "PolicyDocument | None"
+    wanted: Wanted,
+    policies: "tuple[EgressPolicy | AllowPolicy, ...]",
+    secrets: Sequence[str],
+    document: "PolicyDocument | None",
 ) -> Plan:
     """A command line's run, `document` a policy without servers. Raises UsageError."""
     if not wanted.command and wanted.image is None and wanted.package is None:

@@ -70,7 +70,7 @@ def parse_policy(text: str, name: str) -> PolicyDocument:
 
 
 @contextmanager
-def _without_collection() -> Generator[None]:
+def _without_collection() -> Generator[None, None, None]:
     """Loading makes many objects and no garbage: looking for it again and again would take as long as the rest."""
     was_on = gc.isenabled()
     gc.disable()

@@ -1,12 +1,12 @@
-"""`SCHEME://HOST:PORT` as a person writes it, for `--allow` and for OMA's `allowedOrigins`. Pure."""
+"""`SCHEME://HOST:PORT` as a person writes it, for `--allow` and for OMA's `allowedOrigins`. Pure; without the models,
+since every `run --allow` waits for it."""
 
 import re
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Literal
 
 from sandboxd.policy.hosts import HostPattern
-from sandboxd.policy.values import Network, parse_network
 
 _SCHEMES: dict[str, tuple[Literal["tls", "http", "tcp"], int | None]] = {
     "https": ("tls", 443),
@@ -24,7 +24,7 @@ class Origin:
 
     proto: Literal["tls", "http", "tcp"]
     host: HostPattern | None
-    network: Network | None
+    network: IPv4Network | IPv6Network | None
     port: int
 
     def __str__(self) -> str:
@@ -68,9 +68,9 @@ def _split_port(rest: str) -> tuple[str, int | None]:
     return host, int(text)
 
 
-def _host(text: str) -> tuple[HostPattern | None, Network | None]:
+def _host(text: str) -> tuple[HostPattern | None, IPv4Network | IPv6Network | None]:
     try:
         address = ip_address(text)
     except ValueError:
         return HostPattern.parse(text), None
-    return None, parse_network(f"{address}/{address.max_prefixlen}")
+    return None, ip_network(address.packed)

@@ -1,5 +1,8 @@
 """`--allow` and what it is short for."""
 
+import subprocess
+import sys
+
 import pytest
 
 from sandboxd.errors import ExitCode, UsageError
@@ -48,6 +51,8 @@ def test_forms(text, proto, hosts, cidrs, port):
         ("tcp://example.com:70000", "port from 1 to 65535"),
         ("", "expected"),
         ("a b", "not a host name"),
+        ("tcp://127.0.0.1:80", "--pin NAME=ADDRESS"),
+        ("tls://[::1]", "no rule opens ::1"),
     ],
 )
 def test_mistakes(text, hint):
@@ -67,4 +72,16 @@ def test_nothing_allows_nothing():
 
 def test_it_travels():
     policy = egress_from_allows(["example.com", "tcp://10.1.2.3:5432", "http://*.example.org:8080"])
-    assert EgressPolicy.from_wire(policy.to_wire()) == policy
+    travelled = EgressPolicy.from_wire(policy.to_wire())
+    assert travelled.to_wire() == policy.to_wire()
+    assert [str(rule.to.hosts) for rule in travelled.rules] == [str(rule.to.hosts) for rule in policy.rules]
+
+
+def test_no_model_is_imported_for_it():
+    program = """if True:
+        import sys
+        from sandboxd.policy.shortform import egress_from_allows
+        assert egress_from_allows(["example.com", "tcp://10.1.2.3:5432"]).to_wire()
+        assert "pydantic" not in sys.modules, "run waits for what takes longest to import"
+    """
+    subprocess.run([sys.executable, "-c", program], check=True)
