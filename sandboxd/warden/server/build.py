@@ -10,7 +10,6 @@ import io
 import os
 import re
 import select
-import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
@@ -33,24 +32,24 @@ class _OpenHow(ctypes.Structure):
 
 def pack_files(files: Mapping[str, str], uid: int) -> bytes:
     """A tar of the files and the directory of each, owned by `uid`. Pure."""
+    import tarfile  # late: not on the path of a start
+
+    def entry(name: str, mode: int, kind: bytes) -> tarfile.TarInfo:
+        made = tarfile.TarInfo(name.lstrip("/"))
+        made.uid = made.gid = uid
+        made.mode, made.type = mode, kind
+        return made
+
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for folder in sorted({str(PurePosixPath(name).parent) for name in files}):
-            tar.addfile(_entry(folder, uid, 0o755, tarfile.DIRTYPE))
+            tar.addfile(entry(folder, 0o755, tarfile.DIRTYPE))
         for name, text in files.items():
             data = text.encode()
-            entry = _entry(name, uid, 0o644, tarfile.REGTYPE)
-            entry.size = len(data)
-            tar.addfile(entry, io.BytesIO(data))
+            file = entry(name, 0o644, tarfile.REGTYPE)
+            file.size = len(data)
+            tar.addfile(file, io.BytesIO(data))
     return out.getvalue()
-
-
-def _entry(name: str, uid: int, mode: int, kind: bytes) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(name.lstrip("/"))
-    entry.uid = entry.gid = uid
-    entry.mode = mode
-    entry.type = kind
-    return entry
 
 
 def drop_files(identity: Identity, files: Iterable[str]) -> None:

@@ -3,9 +3,6 @@
 Called by `operations`. Not here: making one (`build`, or `images/`).
 """
 
-import calendar
-import re
-import time
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -47,7 +44,10 @@ def image_info(found: Json) -> ImageInfo:
 
 def _seconds(stamp: str) -> float:
     """RFC 3339 as Docker writes it (UTC, nine or fewer digits of fraction)."""
-    match = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?", stamp)
-    if not match:
+    import datetime  # late: not on the path of a start
+
+    whole, _, fraction = stamp.removesuffix("Z").partition(".")
+    try:
+        return datetime.datetime.fromisoformat(whole + "+00:00").timestamp() + float("0." + (fraction or "0"))
+    except ValueError:
         return 0.0
-    return calendar.timegm(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S")) + float(match[2] or 0)

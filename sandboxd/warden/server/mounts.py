@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import subprocess
 from collections.abc import Generator
 
 from sandboxd.errors import SandboxdError
@@ -75,6 +74,8 @@ def id_table(outside: int, inside: int, *, for_root: bool) -> str:
 @contextlib.contextmanager
 def open_user_namespace(users: str, groups: str) -> Generator[int]:
     """A descriptor of a user namespace with exactly these tables."""
+    import subprocess  # late: only a workspace needs it
+
     # unshare needs a process of one thread; `cat` answers from inside the new namespace, and ends with its input.
     with subprocess.Popen(["unshare", "--user", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdin

@@ -7,7 +7,6 @@ workspace may still be mounted in there. Called by `sandboxes`, and by `reap` fo
 
 import contextlib
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,9 +102,7 @@ def _write(path: Path, text: str) -> None:
 
 def _copy_gate(gate: Path, to: Path) -> int:
     try:
-        with gate.open("rb") as source:
-            with to.open("xb") as copy:
-                shutil.copyfileobj(source, copy)
+        to.write_bytes(gate.read_bytes())
     except FileNotFoundError:
         raise SandboxdError("gate_missing", f"no gate at {gate}", hint="deploy/setup builds it") from None
     to.chmod(0o555)

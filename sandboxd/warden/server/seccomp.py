@@ -7,7 +7,7 @@ Called by `sandboxes`.
 
 import functools
 import json
-import platform
+import os
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,9 @@ def profile(*, unix_sockets: bool, runtime: Runtime = "runc", machine: str = "")
 
     Raises SandboxdError `seccomp_arch` on an architecture whose calls were never checked.
     """
-    architecture = _ARCHITECTURES.get(machine or platform.machine())
+    architecture = _ARCHITECTURES.get(machine or os.uname().machine)
     if architecture is None:
-        raise SandboxdError("seccomp_arch", f"no list of system calls for {machine or platform.machine()}")
+        raise SandboxdError("seccomp_arch", f"no list of system calls for {machine or os.uname().machine}")
     return json.dumps(
         {
             "defaultAction": "SCMP_ACT_ERRNO",

@@ -6,7 +6,7 @@ are gone with it. Called by `sandboxes`.
 """
 
 import errno
-import secrets
+import os
 import socket
 
 from sandboxd.errors import SandboxdError
@@ -20,7 +20,7 @@ _TRIES = 100
 def claim_uid() -> tuple[int, socket.socket]:
     """A free id and its claim, which holds until the socket is closed. Raises SandboxdError `no_uid`."""
     for _ in range(_TRIES):
-        uid = FIRST + secrets.randbelow(LAST - FIRST + 1)
+        uid = FIRST + int.from_bytes(os.urandom(8)) % (LAST - FIRST + 1)
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             claim.bind(f"\0sandboxd/uid/{uid}")

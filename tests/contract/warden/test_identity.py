@@ -22,7 +22,7 @@ from sandboxd.warden.server.engine import Engine
 from sandboxd.warden.server.hardening import Made, Owner
 from sandboxd.warden.server.identity import Identity, identify
 from sandboxd.warden.server.namespace import run_inside
-from sandboxd.warden.server.seal import seal_namespace
+from sandboxd.warden.server.seal import seal_namespace, sockets_here
 
 pytestmark = pytest.mark.docker
 UID = 1_900_000_000
@@ -206,14 +206,24 @@ def test_of_two_sealers_one_wins(make: Make) -> None:
 def test_a_namespace_that_was_used(make: Make) -> None:
     identity = make().identify()
 
-    def listen() -> socket.socket:
-        sock = socket.socket()
-        sock.bind(("127.0.0.1", 15001))
-        sock.listen()
+    def used(family: int, kind: int, protocol: int = 0) -> socket.socket:
+        sock = socket.socket(family, kind, protocol)
+        if family == socket.AF_PACKET:
+            return sock
+        sock.bind(("127.0.0.1" if family == socket.AF_INET else "::", 15001))
+        if kind == socket.SOCK_STREAM:
+            sock.listen()
         return sock
 
-    with run_inside(identity.netns, listen):
-        assert refused_as(lambda: seal_namespace(identity.netns)) == "not_virgin"
+    kinds = {"TCP": (socket.AF_INET, socket.SOCK_STREAM), "TCP6": (socket.AF_INET6, socket.SOCK_STREAM)}
+    kinds |= {"UDP": (socket.AF_INET, socket.SOCK_DGRAM), "UDP6": (socket.AF_INET6, socket.SOCK_DGRAM)}
+    kinds |= {"RAW": (socket.AF_INET, socket.SOCK_RAW, 1), "RAW6": (socket.AF_INET6, socket.SOCK_RAW, 58)}
+    kinds |= {"packet": (socket.AF_PACKET, socket.SOCK_RAW, 3)}
+    assert run_inside(identity.netns, sockets_here) == []
+    for name, kind in kinds.items():
+        with run_inside(identity.netns, lambda kind=kind: used(*kind)):
+            assert run_inside(identity.netns, sockets_here) == [name]
+            assert refused_as(lambda: seal_namespace(identity.netns)) == "not_virgin"
     with run_inside(identity.netns, lambda: socket.socket(socket.AF_UNIX)) as sock:
         run_inside(identity.netns, lambda: sock.bind("\0here"))
         assert refused_as(lambda: seal_namespace(identity.netns)) == "not_virgin"
