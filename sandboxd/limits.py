@@ -120,3 +120,11 @@ POLICY_NODES = 500_000
 POLICY_DEPTH = 32
 # Docker's start returned → runc executes the gate: a moment, longer on a busy machine.
 GATE_EXECUTES = 5.0
+# A package index: one answer; the page of a package with thousands of releases is about 10 MiB.
+INDEX = 60.0
+INDEX_PAGE = 64 * MIB
+# A package image: the whole installation; the installer's last line (1,000 packages are 200 KiB); its label.
+PACKAGE_BUILD = 1800.0
+PACKAGE_QUIET = 10.0  # an installer that says nothing for so long is said to be at it still
+PACKAGE_RESULT = 4 * MIB
+PACKAGE_LOCK = 256 * KIB

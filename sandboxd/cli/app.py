@@ -20,7 +20,7 @@ from sandboxd.cli.run_options import EXAMPLES, run_parser
 from sandboxd.errors import ExitCode, UsageError
 
 # Groups: the module has an `app`. Commands: the module has a function of that name.
-_GROUPS = ("policy", "audit")
+_GROUPS = ("policy", "audit", "image")
 _COMMANDS = ("doctor", "probe")
 
 _COMPLETE = "_SANDBOXD_COMPLETE"  # set by the shell's completion script

@@ -4,6 +4,7 @@
 caller's privileges can read (policy, secrets, workspace, its stdio) is read before they are given up.
 """
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from sandboxd.warden.client import WardenClient
 from sandboxd.warden.protocol import ContainerSpec, Exited, ImageInfo
 
 if TYPE_CHECKING:
+    from sandboxd.controller.builds import Order
     from sandboxd.policy.egress import EgressPolicy, EgressRule
     from sandboxd.policy.models import PolicyDocument
     from sandboxd.policy.shortform import AllowPolicy, AllowRule
@@ -35,12 +37,13 @@ def run_command(arguments: Sequence[str], settings: Settings, warden: WardenClie
         options = parse_run(arguments)
         plan, secrets = plan_run(options)
         scope = Scope(plan.wire, (*settings.pins, *map(Pin.parse, options.pin)), hash=plan.hash)
+        order = _order_package(plan, warden)
         client = open_client_ends()
         from sandboxd.state.store import open_state  # late, but while the interpreter's files can be read
 
         give_up_root(settings)
         with open_state(settings.state_database) as state:
-            return _run(plan, secrets, scope, options.raw, client, StateLeases(state), warden)
+            return _run(plan, secrets, scope, options.raw, client, StateLeases(state), warden, order)
     finally:
         end_processes(warden)
 
@@ -119,8 +122,9 @@ def _run(
     client: ClientEnds,
     leases: Leases,
     warden: WardenClient,
+    order: "Order | None",
 ) -> int:
-    image, command = _find_image(plan, warden)
+    image, command = _build_package(plan, order, warden, leases, scope.pins) if order else _find_image(plan, warden)
     environment = make_environment(image.env, plan.env, secrets)
     spec = ContainerSpec(
         sandbox=ids.sandbox_id(),
@@ -135,6 +139,38 @@ def _run(
     with open_sandbox(warden, spec, scope, leases, say) as sandbox:
         say(describe(plan, spec.image, command))
         return _relay(sandbox, command, environment, plan.cwd, raw, client)
+
+
+def _order_package(plan: Plan, warden: WardenClient) -> "Order | None":
+    """The package's image, or all that its build needs of the caller's privileges."""
+    if plan.package is None:
+        return None
+    from sandboxd.controller.builds import prepare
+    from sandboxd.controller.packages import Recipe, parse_package
+
+    order = prepare(warden, Recipe(parse_package(plan.package), plan.constraints, plan.scripts))
+    if order.built is None:
+        importlib.import_module("sandboxd.cli.text")  # for `_say_line`, while the interpreter's files can be read
+    return order
+
+
+def _say_line(line: str) -> None:
+    """A line of an installer, which speaks from inside a container."""
+    from sandboxd.cli.text import harmless
+
+    say(harmless(line)[:200])
+
+
+def _build_package(
+    plan: Plan, order: "Order", warden: WardenClient, leases: Leases, pins: tuple[Pin, ...]
+) -> tuple[ImageInfo, tuple[str, ...]]:
+    """The package's image, built the first time, and the command in it."""
+    from sandboxd.controller.builds import build
+    from sandboxd.controller.packages import choose_program, programs_of
+
+    image = build(warden, leases, order, pins, say, _say_line)
+    program = choose_program(programs_of(image.labels), order.recipe.package, plan.program)
+    return image, (program, *plan.command)
 
 
 def _find_image(plan: Plan, warden: WardenClient) -> tuple[ImageInfo, tuple[str, ...]]:

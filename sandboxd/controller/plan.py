@@ -47,13 +47,15 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All of a run but its secrets' values. `package`: an image to be built from it first, `constraints` and
-    `scripts` with it. `secrets`: secret → variable. `command` empty: the image's or the package's own."""
+    `scripts` with it, and `command` the arguments of its `program` (None: its own). `secrets`: secret → variable.
+    `command` empty without a package: the image's own."""
 
     agent: str
     workload: str
     image: str | None
     command: tuple[str, ...]
     package: str | None = None
+    program: str | None = None
     constraints: tuple[str, ...] = ()
     scripts: bool = False
     env: tuple[str, ...] = field(default=(), repr=False)
@@ -91,12 +93,14 @@ def plan_command(
     workspace = wanted.workspace
     mounts = (workspace,) if workspace else _mounts(document, "rw")
     image = wanted.image or (document.image if document else None)
+    package, program, command = _settle(wanted.package, wanted.command, image)
     return Plan(
         agent=document.agent.name if document and document.agent else AGENT,
-        workload=f"mcp:{workload_name(wanted.package or (wanted.command or (wanted.image or ''))[0])}",
-        image=None if wanted.package else image or default_image(wanted.command),
-        command=wanted.command,
-        package=wanted.package,
+        workload=f"mcp:{workload_name(package or (command or (wanted.image or ''))[0])}",
+        image=None if package else image or default_image(command),
+        command=command,
+        package=package,
+        program=program,
         env=wanted.env,
         secrets=tuple((name, name) for name in secrets),
         mounts=mounts,
@@ -120,13 +124,17 @@ def plan_server(document: "PolicyDocument", name: str, wanted: Wanted, secrets: 
     _check_secrets(name, [secret for secret, _ in needed], secrets)
     mounts = _mounts(document, server.workspace or "rw")
     command = (server.command, *(server.args or ())) if server.command else tuple(server.args or ())
-    image = None if server.package else server.image or document.image or default_image(command)
+    image = server.image or document.image
+    package, program = server.package, None
+    if package is None:
+        package, program, command = _settle(None, command, image)
     return Plan(
         agent=document.agent.name if document.agent else AGENT,
         workload=f"mcp:{name}",
-        image=image,
+        image=None if package else image or default_image(command),
         command=command,
-        package=server.package,
+        package=package,
+        program=program,
         constraints=server.constraints or (),
         scripts=bool(server.scripts),
         env=tuple(f"{key}={value}" for key, value in (server.env or {}).items()),
@@ -149,6 +157,22 @@ def choose_server(document: "PolicyDocument", wanted: str | None) -> str | None:
     if wanted is None and len(servers) > 1:
         raise UsageError("the policy has several servers", hint=f"--server, one of {', '.join(sorted(servers))}")
     return wanted or next(iter(servers), None)
+
+
+def _settle(
+    package: str | None, command: tuple[str, ...], image: str | None
+) -> tuple[str | None, str | None, tuple[str, ...]]:
+    """Package, its program, and the command or the program's arguments. What `npx` and `uvx` would install is a
+    package, unless an image is named that has them."""
+    if package is not None:
+        own = not command or command[0].startswith("-")
+        return (package, None, command) if own else (package, command[0], command[1:])
+    if image is None and command[:1] in (("npx",), ("uvx",), ("uv",)):
+        from sandboxd.controller.packages import recognise
+
+        if found := recognise(command):
+            return str(found.package), found.program, found.arguments
+    return None, None, command
 
 
 def default_image(command: Sequence[str]) -> str:

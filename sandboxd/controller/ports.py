@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from sandboxd.warden.protocol import ContainerSpec, Created, ProbeResult
+from sandboxd.warden.protocol import ContainerSpec, Created, ImageInfo, ProbeResult
 
 
 class Warden(Protocol):
@@ -24,6 +24,13 @@ class Warden(Protocol):
     def stop(self, sandbox: str, grace: float) -> None: ...
     def remove(self, sandbox: str) -> None: ...
     def gateway(self) -> socket.socket: ...
+
+
+class PackageWarden(Warden, Protocol):
+    """The same, where images are made."""
+
+    def images(self, name: str = "") -> tuple[ImageInfo, ...]: ...
+    def commit(self, sandbox: str, name: str, labels: Mapping[str, str]) -> str: ...
 
 
 class Leases(Protocol):
