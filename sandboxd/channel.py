@@ -20,6 +20,7 @@ from sandboxd import limits
 from sandboxd.errors import SandboxdError
 
 _T = TypeVar("_T")
+_C = TypeVar("_C", bound=type[Any])
 Registry = Mapping[str, type[Any]]
 
 
@@ -28,6 +29,54 @@ class ChannelError(SandboxdError):
 
     def __init__(self, message: str) -> None:
         super().__init__("channel", message)
+
+
+class _Shared:
+    """The methods of every message."""
+
+    __dataclass_fields__: dict[str, "dataclasses.Field[Any]"]
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        fields = self.__dataclass_fields__
+        given = dict(zip(fields, values, strict=False))
+        if len(values) > len(fields) or given.keys() & named or not named.keys() <= fields.keys():
+            raise TypeError(f"{type(self).__name__}: too many, repeated or unknown fields")
+        given |= named
+        for name, field in fields.items():
+            if name not in given and field.default_factory is not dataclasses.MISSING:
+                given[name] = field.default_factory()
+            value = given.get(name, field.default)
+            if value is dataclasses.MISSING:
+                raise TypeError(f"{type(self).__name__}: field {name!r} is missing")
+            object.__setattr__(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__dataclass_fields__)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(getattr(self, name) for name in self.__dataclass_fields__)))
+
+    def __repr__(self) -> str:
+        fields = (f"{name}={getattr(self, name)!r}" for name in self.__dataclass_fields__)
+        return f"{type(self).__name__}({', '.join(fields)})"
+
+    def __setattr__(self, name: str, value: object) -> typing.NoReturn:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> typing.NoReturn:
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+@typing.dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def message(cls: _C) -> _C:
+    """Make `cls` a frozen dataclass with slots whose methods are shared with all messages. `dataclass` compiles them
+    for each class anew: for the protocols that takes as long as starting the interpreter, at every start."""
+    for name in ("__init__", "__eq__", "__hash__", "__repr__", "__setattr__", "__delattr__"):
+        if name not in cls.__dict__:
+            setattr(cls, name, getattr(_Shared, name))
+    return typing.cast(_C, dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls))
 
 
 def registry(*message_types: type[Any]) -> Registry:

@@ -4,7 +4,6 @@ Each thing is said once: by the policy or by a flag. Called by `run`; the egress
 in here. Not here: reading files and secrets (`run`), images that must be built first (`controller.packages`).
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -74,7 +73,11 @@ class Plan:
 
     @property
     def hash(self) -> str:
-        """Names this egress policy in the audit log; the same for the same rules."""
+        """Names this egress policy in the audit log; the same for the same rules, empty where there are none."""
+        if not self.policies:
+            return ""
+        import hashlib  # late: four milliseconds that most runs wait for nothing
+
         text = json.dumps(self.wire, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

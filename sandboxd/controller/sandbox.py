@@ -6,7 +6,7 @@ caller's policies), the relay.
 """
 
 import contextlib
-import secrets
+import os
 import socket
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -92,7 +92,7 @@ def open_sandbox(
     warden: Warden, spec: ContainerSpec, scope: Scope, leases: Leases, report: Callable[[str], None]
 ) -> Generator[Sandbox, None, None]:
     """The sandbox, ready to launch. `report` gets what went wrong while it was undone. Raises SandboxdError."""
-    canary = secrets.token_hex(16)
+    canary = os.urandom(16).hex()
     registration = Registration(warden.gateway, _register(spec, scope, canary))
     opened: list[Sandbox] = []
 

@@ -3,14 +3,14 @@
 A sandbox that no one registered accepts and resets. Registrations end with the connection that made them.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from sandboxd import channel
+from sandboxd.channel import message
 from sandboxd.settings import Pin
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Register:
     """Apply `policies` to `sandbox`: the scopes that must all allow, widest first, each as plain JSON
     (`EgressPolicy.to_wire`, `.from_wire`); none of them denies everything. A second registration replaces the
@@ -28,14 +28,14 @@ class Register:
     hash: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Unregister:
     """Close and reset everything of `sandbox`."""
 
     sandbox: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class RecordSandbox:
     """Put the start or end of a workload into the audit log. `event`: sandbox_start | sandbox_end. `facts`: plain,
     short, no secrets (image, command name, exit code)."""
@@ -45,17 +45,17 @@ class RecordSandbox:
     facts: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Flush:
     """Answered once every record so far is on disk."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Ok:
     """Done."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Failed:
     """Not done; nothing changed."""
 

@@ -5,10 +5,11 @@ refused. Whatever a client made is reaped when its connection closes. Each reque
 reply named beside it, or `Refused`. Not here: any decision; the warden adds the hardening itself.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from sandboxd import channel
+from sandboxd.channel import message
 
 VERSION = 1
 
@@ -24,7 +25,7 @@ CANARY_ADDRESS = "198.18.0.2"
 Runtime = Literal["runc", "runsc"]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Mount:
     """A host directory (absolute) at an absolute path inside."""
 
@@ -33,7 +34,7 @@ class Mount:
     read_only: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Resources:
     """Bytes and counts. `cpus` in cores."""
 
@@ -44,7 +45,7 @@ class Resources:
     tmp: int = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ContainerSpec:
     """All a client may ask of a container. `build`: the root is writable so that a package can be installed and
     committed; never with a mount. `files` (absolute path → text) are put into a build's root before it starts.
@@ -65,35 +66,35 @@ class ContainerSpec:
 # --- requests ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Hello:
     """First on a connection → HelloReply."""
 
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Create:
     """→ Created. The container exists, hardened; nothing runs."""
 
     spec: ContainerSpec
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Start:
     """→ Done. The gate waits inside; nothing else runs."""
 
     sandbox: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Seal:
     """→ Done. Identity checks, then wire, rules, sysctls; listeners handed to the gateway."""
 
     sandbox: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Probe:
     """→ Probed. The cheap part of the probe, from inside; `canary` is what the gateway must answer."""
 
@@ -101,7 +102,7 @@ class Probe:
     canary: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Launch:
     """→ Launched with two descriptors: the raw attach stream (Docker's 8-byte frames), and the exit pipe on which
     one `Exited` message arrives, then the end. `env` is all of the environment."""
@@ -115,7 +116,7 @@ class Launch:
         return f"Launch(sandbox={self.sandbox!r}, argv=<{len(self.argv)}>, env=<{len(self.env)}>)"
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Connect:
     """→ Done with one descriptor: a TCP socket connected to 127.0.0.1:`port` inside the namespace."""
 
@@ -123,7 +124,7 @@ class Connect:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Signal:
     """→ Done. Sent to the workload's process group."""
 
@@ -131,7 +132,7 @@ class Signal:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Stop:
     """→ Done, once it is gone: TERM, after `grace` seconds KILL. Closing stdin is the attach stream's holder's part."""
 
@@ -139,14 +140,14 @@ class Stop:
     grace: float
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Remove:
     """→ Done. Idempotent: container, namespace, scratch files, listeners are gone."""
 
     sandbox: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Commit:
     """→ Committed. A `build` sandbox, while it runs, becomes image `name`; `labels` are added, `env` and `files`
     of the build are not part of it."""
@@ -156,26 +157,26 @@ class Commit:
     labels: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class List:
     """→ Listing. Every container on the host that carries our labels."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Images:
     """→ ImageListing. Images that carry our labels, or exactly `name` whatever it carries."""
 
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class RemoveImage:
     """→ Done. Only an image that carries our labels."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Gateway:
     """→ Done with one descriptor: a stream to the gateway's control (`sandboxd.egress.control`). Waits while a
     restarted gateway comes up."""
@@ -203,7 +204,7 @@ REQUESTS = channel.registry(
 # --- replies -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class HelloReply:
     """`engine`: Docker's version; `runtimes`: those it has."""
 
@@ -212,12 +213,12 @@ class HelloReply:
     runtimes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Done:
     """It was done; descriptors may come with it."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Created:
     """`container`: Docker's full id; `image`: the image's id; `uid`: the sandbox's own user id."""
 
@@ -226,7 +227,7 @@ class Created:
     uid: int
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ProbeResult:
     """One attempt from inside: what it tried, whether it ended as it must, what was seen."""
 
@@ -235,19 +236,19 @@ class ProbeResult:
     seen: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Probed:
     """All attempts; a single `ok=False` and Launch is refused."""
 
     results: tuple[ProbeResult, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Launched:
     """Two descriptors come with it: attach stream, exit pipe."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Exited:
     """How the workload ended: `code` 0–255 (128+N after signal N); `oom`: the memory limit killed it."""
 
@@ -255,14 +256,14 @@ class Exited:
     oom: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Committed:
     """The new image's id."""
 
     image: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ContainerInfo:
     """One of our containers as Docker's labels tell it. `owner`: the pid of the warden that made it; `state`:
     Docker's word."""
@@ -277,14 +278,14 @@ class ContainerInfo:
     alive: bool
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Listing:
     """All of ours, whoever made them."""
 
     containers: tuple[ContainerInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ImageInfo:
     """`size` in bytes, `created` as seconds since the epoch."""
 
@@ -297,14 +298,14 @@ class ImageInfo:
     env: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ImageListing:
     """Newest first."""
 
     images: tuple[ImageInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Refused:
     """Not done, and nothing changed beyond what the text says. `code` is stable; never holds a secret."""
 
@@ -321,7 +322,7 @@ REPLIES = channel.registry(
 # --- warden → gateway ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Listeners:
     """Three listening sockets inside `sandbox`'s namespace: TCP capture, DNS over TCP, DNS over UDP, in this order.
     Which of them accepted is the sandbox's identity. The warden keeps copies."""
@@ -329,12 +330,12 @@ class Listeners:
     sandbox: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Session:
     """One descriptor: a controller's connection, speaking `sandboxd.egress.control`."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Gone:
     """`sandbox` was removed: close its listeners and connections."""
 
