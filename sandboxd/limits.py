@@ -128,3 +128,5 @@ PACKAGE_BUILD = 1800.0
 PACKAGE_QUIET = 10.0  # an installer that says nothing for so long is said to be at it still
 PACKAGE_RESULT = 4 * MIB
 PACKAGE_LOCK = 256 * KIB
+# Docker finishes making a container though its client is gone: so long after, a dead warden's are looked for again.
+REAP_AGAIN = 2.0

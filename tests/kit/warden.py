@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import tarfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from sandboxd.warden.server.guardian import fork_processes
 from tests.kit.gateway import CANARY, run_refusing_gateway
 from tests.kit.processes import children
 
+Gateway = Callable[[socket.socket], int]
 KIT = Path(__file__).parent
 REPO = KIT.parents[1]
 ENV = {"PATH": "/bin"}
@@ -45,10 +46,10 @@ def import_image(name: str, files: dict[str, bytes], *changes: str) -> None:
 
 
 @contextlib.contextmanager
-def open_warden(settings: Settings) -> Generator[WardenClient]:
-    """The three processes with the refusing gateway, and a client of theirs."""
+def open_warden(settings: Settings, gateway: Gateway = run_refusing_gateway) -> Generator[WardenClient]:
+    """The three processes, and a client of theirs."""
     before = set(children(os.getpid()))
-    client = WardenClient(fork_processes(settings, lambda: run_refusing_gateway))
+    client = WardenClient(fork_processes(settings, lambda: gateway))
     (guardian,) = set(children(os.getpid())) - before
     try:
         yield client

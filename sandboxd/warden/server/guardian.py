@@ -51,8 +51,8 @@ def _guard(clients: socket.socket, settings: Settings, load: LoadGateway) -> int
         _keep_gateways(guarded, link, settings, load)
     finally:
         link.close()  # a warden that still lives ends by this
-        os.waitpid(warden, 0)
-        _clean_up(settings)
+        _, status = os.waitpid(warden, 0)
+        _clean_up(settings, orderly=status == 0)
     return 0
 
 
@@ -108,13 +108,17 @@ def _ended(process: int, wait: float) -> bool:
     return bool(select.select([process], [], [], wait)[0])
 
 
-def _clean_up(settings: Settings) -> None:
-    """After the warden: what it left is ownerless now."""
+def _clean_up(settings: Settings, *, orderly: bool) -> None:
+    """After the warden: what it left is ownerless now. Where it died in the middle of asking Docker for a container,
+    that one appears a moment later: look twice."""
     from sandboxd.warden.server.engine import Engine
     from sandboxd.warden.server.reap import reap
 
     with contextlib.suppress(SandboxdError, OSError):  # Docker is down: the next start reaps
         reap(Engine(str(settings.docker_socket)), settings.run_dir)
+        if not orderly:
+            time.sleep(limits.REAP_AGAIN)
+            reap(Engine(str(settings.docker_socket)), settings.run_dir)
 
 
 def _child(name: str, work: Callable[[], int], keep: tuple[socket.socket, ...]) -> None:

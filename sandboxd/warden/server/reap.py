@@ -48,10 +48,10 @@ def reap_directories(run_dir: Path, alive: Callable[[Owner], bool] = lives) -> i
         if not match or alive(Owner(int(match[1]), int(match[2]))):
             continue
         for scratch in directory.iterdir():
-            remove_directory(scratch)
+            remove_directory(scratch)  # the last one takes the directory along
         with contextlib.suppress(OSError):
             directory.rmdir()
-            gone += 1
+        gone += not directory.exists()
     return gone
 
 

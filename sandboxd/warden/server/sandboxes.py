@@ -6,7 +6,6 @@ Called by `operations`, one thread a client.
 """
 
 import contextlib
-import os
 import socket
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -274,6 +273,3 @@ class ClientSandboxes:
         for sandbox in list(self._sandboxes):
             with contextlib.suppress(SandboxdError, OSError):  # the guardian reaps what is left
                 self.remove(sandbox)
-        directory = scratch.warden_directory(self._host.settings.run_dir, self._host.owner)
-        with contextlib.suppress(OSError):
-            os.rmdir(directory)

@@ -49,8 +49,7 @@ def make_scratch(directory: Path, sandbox: str, gate: Path, uid: int) -> Scratch
     """The files of one sandbox, readable by any user inside. Raises SandboxdError `gate_missing`, `run_dir`."""
     path = directory / sandbox
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.mkdir(mode=0o700)
+        path.mkdir(mode=0o700, parents=True)
     except OSError as error:
         raise _no_room(path, error) from None
     try:
@@ -77,7 +76,8 @@ def covering_files(uid: int) -> dict[str, str]:
 
 
 def remove_directory(path: Path) -> None:
-    """Unmount, unlink and rmdir what `make_scratch` and `mount_point` made; idempotent, nothing deeper is touched."""
+    """Unmount, unlink and rmdir what `make_scratch` and `mount_point` made, and the warden's directory with its last
+    sandbox; idempotent, nothing deeper is touched."""
     for point in path.glob("mount-*"):
         mounts.unmount(str(point))
         with contextlib.suppress(OSError):
@@ -87,6 +87,7 @@ def remove_directory(path: Path) -> None:
             (path / name).unlink()
     with contextlib.suppress(OSError):
         path.rmdir()
+        path.parent.rmdir()
 
 
 def _no_room(path: Path, error: OSError) -> SandboxdError:

@@ -32,10 +32,12 @@ def image(built: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def settings(built: Path, tmp_path: Path) -> Settings:
+def settings(built: Path) -> Iterator[Settings]:
     # Not below /tmp's test folder: that is where workspaces are, and the run directory is never seen inside.
     run_dir = Path("/run") / f"sandboxd-test-{os.getpid()}"
-    return Settings(gate=built / "gate", gateway_user="nobody", run_dir=run_dir)
+    yield Settings(gate=built / "gate", gateway_user="nobody", run_dir=run_dir)
+    if run_dir.exists():
+        run_dir.rmdir()  # fails where a test left anything
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from sandboxd.warden.server.guardian import fork_processes
 from sandboxd.warden.server.reap import reap
 from tests.kit.gateway import CANARY, run_refusing_gateway
 from tests.kit.processes import Family, find_family, kill, wait_for_end
-from tests.kit.warden import launch, spec_of
+from tests.kit.warden import launch, open_warden, spec_of
 
 pytestmark = pytest.mark.docker
 
@@ -43,7 +43,7 @@ Start = Callable[[str], Run]
 @pytest.fixture
 def start(settings: Settings, image: str, engine: Engine, tmp_path: Path) -> Iterator[Start]:
     """Start a controller that takes a sandbox to a stage ("create" … "launch") and then waits."""
-    controllers: list[int] = []
+    runs: list[Run] = []
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (workspace / "kept").write_text("kept")
@@ -56,20 +56,18 @@ def start(settings: Settings, image: str, engine: Engine, tmp_path: Path) -> Ite
             os.close(reader)
             control(settings, image, workspace, stage, writer)
         os.close(writer)
-        controllers.append(pid)
         with os.fdopen(reader) as pipe:
             told = json.loads(pipe.readline() or "{}")
         assert told, "the controller failed"
         running = engine.inspect(told["container"])["State"]["Pid"]
-        return Run(pid, find_family(pid), told["container"], told["sandbox"], running)
+        runs.append(Run(pid, find_family(pid), told["container"], told["sandbox"], running))
+        return runs[-1]
 
     yield start
-    for pid in controllers:
-        try:
-            kill(pid)
-        except ProcessLookupError:
-            continue
-        os.waitpid(pid, 0)
+    for run in runs:
+        kill(run.controller)  # one that was killed already waits to be reaped
+        os.waitpid(run.controller, 0)
+        wait_for_end(*run.family.all())
     assert (workspace / "kept").read_text() == "kept"
 
 
@@ -215,17 +213,16 @@ def test_no_gateway_at_all(settings: Settings, image: str) -> None:
     def never(link: socket.socket) -> int:
         return 1
 
-    client = WardenClient(fork_processes(settings, lambda: never))
-    spec = spec_of(image)
-    client.create(spec)
-    client.start(spec.sandbox)
-    client.seal(spec.sandbox)
-    results = {result.name: result for result in client.probe(spec.sandbox, CANARY)}
+    with open_warden(settings, never) as client:
+        spec = spec_of(image)
+        client.create(spec)
+        client.start(spec.sandbox)
+        client.seal(spec.sandbox)
+        results = {result.name: result for result in client.probe(spec.sandbox, CANARY)}
     assert not results.pop("the canary answers").ok
     assert all(result.ok for result in results.values()), results
     assert results["a forbidden name"].seen == "rcode 5"
     assert results["TCP to a literal address"].seen == "ECONNRESET"
-    client.close()
 
 
 def test_two_runs_reap_nothing_of_each_other(start: Start, engine: Engine, settings: Settings) -> None:
