@@ -22,7 +22,7 @@ def _command(*names: str) -> Callable[[], bool]:
 
 
 def _static_libc() -> bool:
-    """cc and a libc.a to link the gate with: gcc prints a path only where there is one."""
+    """cc with its library's headers: gcc prints a path only where there is one."""
     cc = shutil.which("cc")
     asked = [cc or "cc", "-print-file-name=libc.a"]
     return bool(cc) and "/" in subprocess.run(asked, capture_output=True, text=True).stdout
@@ -49,6 +49,7 @@ NEEDED: dict[str, Callable[[], bool]] = {
     "iproute2": _command("ip"),
     "libc6-dev": _static_libc,
     "mmdebstrap": _command("mmdebstrap"),
+    "musl-tools": _command("musl-gcc"),
     "nftables": _command("nft"),
     "passwd": _command("useradd"),
     "python3-venv": _can_make_venv,
@@ -162,7 +163,7 @@ def install_gate() -> None:
     gate.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=gate.parent) as folder:
         built = Path(folder) / "gate"
-        run([sources / "build", "gate", built], "is a C compiler with a static libc installed (gcc, libc6-dev)?")
+        run([sources / "build", "gate", built], "is a C compiler with a static library installed (gcc, musl-tools)?")
         built.chmod(0o755)
         built.rename(gate)
 
