@@ -65,6 +65,8 @@ DATABASE_LOG = 16 * MIB
 
 # Stopping a workload: after its stdin closes, after TERM, then KILL.
 STOP_EOF = 2.0
+# The same while a client that still listens waits for answers.
+STOP_ANSWERS = 20.0
 STOP_TERM = 3.0
 # After KILL its end must be known by then.
 STOP_LOST = 10.0

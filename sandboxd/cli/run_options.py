@@ -18,7 +18,7 @@ examples, each the `command` and `args` of an MCP client's configuration:
   sandboxd run --policy github.yaml --server github
 
 Without --allow and --policy the command has no network. Its environment is what --env and --secret list, and PATH,
-HOME, USER, LANG and TMPDIR. When stdin ends it has 2 s to finish, then it gets TERM, then KILL.
+HOME, USER, LANG and TMPDIR. When stdin ends and nothing is unanswered it has 2 s, then it gets TERM, then KILL.
 
 exit: the command's own code, 128+N after signal N; 2 wrong input, nothing was started; 125 sandboxd or Docker could
 not do it; 126 the command can't be executed; 127 it is not in the image.

@@ -87,6 +87,7 @@ class Relay:
         self._frames = FrameReader()
         self._client_lines = LineSplitter()
         self._server_lines = LineSplitter()
+        self._unanswered = 0  # requests of the client that wait for an answer
         self._client_done = False  # nothing more comes from the client
         self._half_closed = False  # and the workload was told
         self._attach_done = False
@@ -204,8 +205,10 @@ class Relay:
         self._half_close()
 
     def _leave(self) -> None:
+        """A client that still listens gets the answers it waits for, within bounds: its input may come from a file."""
         if not self._stopping and self._exited is None:
-            self._after(limits.STOP_EOF)
+            waits = self._unanswered and not self.client.stdout.lost
+            self._after(limits.STOP_ANSWERS if waits else limits.STOP_EOF)
 
     def _half_close(self) -> None:
         if self._client_done and not self._half_closed and not self._to_server.pending:
@@ -274,7 +277,8 @@ class Relay:
     def _client_lost(self) -> None:
         if not self._client_done:
             self._client_finished()
-        elif self._deadline is None:
+        elif self._deadline is None or self._unanswered:
+            self._unanswered = 0
             self._leave()
 
     # --- both ways -------------------------------------------------------------------------------------------
@@ -286,11 +290,23 @@ class Relay:
         for outcome in outcomes:
             if outcome.fault is not None:
                 self._complain(sender, outcome.fault, outcome.complaint)
-            elif outcome.envelope is not None and self._tap is not None:
-                self._tap(sender, outcome.envelope)
+            elif outcome.envelope is not None:
+                self._follow(sender, outcome.envelope)
             self._answer(here, outcome.to_sender)
             self._answer(there, outcome.to_receiver)
         there.send(b"".join([outcome.forward for outcome in outcomes]))
+
+    def _follow(self, sender: Side, envelope: Envelope) -> None:
+        """An envelope passes."""
+        if self._tap is not None:
+            self._tap(sender, envelope)
+        for one in envelope.members or (envelope,):
+            if sender == "client" and one.kind == "request":
+                self._unanswered += 1
+            elif sender == "server" and one.kind == "response" and self._unanswered:
+                self._unanswered -= 1
+                if not self._unanswered and self._client_done:
+                    self._leave()
 
     def _answer(self, outlet: Outlet, reply: bytes) -> None:
         """Someone who provokes answers and never reads them loses them."""

@@ -182,11 +182,43 @@ def test_answers_that_nobody_reads_stay_bounded(monkeypatch: pytest.MonkeyPatch)
 def test_end_of_stdin_closes_the_workloads_and_then_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STOP_EOF", 0.05)
     with open_bench() as bench:
-        bench.says(request(1))
+        notice = b'{"jsonrpc":"2.0","method":"n"}\n'
+        bench.says(notice)
         bench.hangs_up()
-        assert bench.reads(1 << 20) == request(1)  # up to the end
+        assert bench.reads(1 << 20) == notice  # up to the end
         assert bench.control.stopped.wait(PATIENCE)
         assert bench.result() == Exited(143)
+
+
+def test_who_still_listens_gets_the_answers_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STOP_EOF", 0.05)
+    with open_bench() as bench:
+        bench.says(request(1) + request(2))
+        bench.hangs_up()
+        assert bench.reads(1 << 20) == request(1) + request(2)
+        assert bench.relay._deadline is not None
+        bench.writes(result(1) + result(2))
+        assert bench.hears(len(result(1)) * 2) == result(1) + result(2)
+        assert bench.control.stopped.wait(PATIENCE)  # now that nothing is owed any more
+
+
+def test_who_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STOP_EOF", 0.05)
+    with open_bench() as bench:
+        bench.says(request(1))
+        bench.hangs_up()
+        assert bench.reads(1 << 20) == request(1)
+        os.close(bench.client_out)
+        bench.client_out = -1
+        assert bench.control.stopped.wait(PATIENCE)
+
+
+def test_answers_that_never_come_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STOP_ANSWERS", 0.05)
+    with open_bench() as bench:
+        bench.says(request(1))
+        bench.hangs_up()
+        assert bench.control.stopped.wait(PATIENCE)
 
 
 def test_a_workload_that_ends_on_its_own_is_not_stopped() -> None:
