@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.bench.audit import audit
-from tests.bench.memory import container_bytes, proportional_bytes, shim_of, tree_of
+from tests.bench.memory import container_bytes, containers_of, proportional_bytes, tree_of
 from tests.bench.ways import open_client
 from tests.kit.command import Command, open_command
 from tests.kit.left import wait_until_nothing
@@ -100,7 +100,7 @@ def memory(command: Command, count: int) -> None:
             for client in clients:
                 client.request("initialize")
             ours = sum(proportional_bytes(tree_of(client.process.pid)) for client in clients)
-            containers = shim_of(count)
+            containers = containers_of(way, command)
             shims = sum(proportional_bytes([pid]) for pid, _ in containers)
             inside = sum(container_bytes(identity) for _, identity in containers)
         parts = [part / count / MIB for part in (ours, shims, inside)]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.bench.ways import IMAGE
+from tests.kit.command import Command
 from tests.kit.left import engine, pids
 
 
@@ -39,13 +40,14 @@ def proportional_bytes(processes: list[int]) -> int:
     return total
 
 
-def shim_of(count: int) -> list[tuple[int, str]]:
-    """The engine's helper process and the id of each of the newest `count` containers of the measured image."""
-    entries = [e for e in engine("GET", "/containers/json") if e["Image"].split(":")[0] == IMAGE][:count]
+def containers_of(way: str, command: Command) -> list[tuple[int, str]]:
+    """The engine's helper process and the id of each container that was started that way."""
     found: list[tuple[int, str]] = []
-    for entry in entries:
-        inspected = engine("GET", f"/containers/{entry['Id']}/json")
-        found.append((_parent(inspected["State"]["Pid"]), entry["Id"]))
+    for entry in engine("GET", "/containers/json"):
+        ours = any(mount.get("Source", "").startswith(f"{command.scope.run_dir}/") for mount in entry["Mounts"])
+        if ours if way == "run" else not entry["Mounts"] and entry["Image"].split(":")[0] == IMAGE:
+            inspected = engine("GET", f"/containers/{entry['Id']}/json")
+            found.append((_parent(inspected["State"]["Pid"]), entry["Id"]))
     return found
 
 

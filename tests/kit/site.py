@@ -1,23 +1,19 @@
 """A small web site on loopback with a certificate authority of its own, and a list of everything that reached it.
 
 HTTP, HTTPS and a plain TCP echo, under any names that the caller pins to it. Tests read `arrivals` to show what got
-through and, more often, that nothing did. `python -m tests.kit.site DIRECTORY NAME…` runs it for the demo: it writes
-`ca.pem` and `site.json` (the ports) into DIRECTORY and stays until its standard input closes.
+through and, more often, that nothing did.
 """
 
 import contextlib
 import datetime
-import json
 import socket
 import socketserver
 import ssl
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from typing import Literal
 
 from cryptography import x509
@@ -172,10 +168,10 @@ class _Server(socketserver.ThreadingTCPServer):
     request_queue_size = 128
     allow_reuse_address = True
 
-    def __init__(self, site: "Site", where: Where, handler: type[socketserver.BaseRequestHandler]) -> None:
+    def __init__(self, site: "Site", where: Where, handler: type[socketserver.BaseRequestHandler], port: int) -> None:
         self.site = site
         self.where: Where = where
-        super().__init__(("127.0.0.1", 0), handler)
+        super().__init__((site.address, port), handler)
 
     def finish_request(self, request: socket.socket, client_address: object) -> None:  # pyright: ignore
         """In the connection's own thread, so that a slow handshake holds up nobody."""
@@ -192,16 +188,19 @@ class _Server(socketserver.ThreadingTCPServer):
 class Site:
     """The running site. `mark()` and `since(mark)` bracket an attempt."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], address: str = "127.0.0.1", *, standard_ports: bool = False) -> None:
         self.names = tuple(names)
+        self.address = address
         self.authority = Authority()
         self.tls = self.authority.server_context(self.names)
         self.tls.sni_callback = self._hello
         self._arrivals: list[Arrival] = []
-        kinds: list[tuple[Where, type[socketserver.BaseRequestHandler]]] = [
-            ("http", _Handler), ("https", _Handler), ("tcp", _Echo)
+        kinds: list[tuple[Where, type[socketserver.BaseRequestHandler], int]] = [
+            ("http", _Handler, 80), ("https", _Handler, 443), ("tcp", _Echo, 7)
         ]  # fmt: skip
-        self._servers = {where: _Server(self, where, handler) for where, handler in kinds}
+        self._servers = {
+            where: _Server(self, where, handler, port if standard_ports else 0) for where, handler, port in kinds
+        }
 
     @property
     def ca_pem(self) -> bytes:
@@ -212,7 +211,7 @@ class Site:
 
     def pin(self, name: str, where: Where) -> str:
         """What `--pin` takes to lead `name` here."""
-        return f"{name}=127.0.0.1:{self.port(where)}"
+        return f"{name}={self.address}:{self.port(where)}"
 
     def note(self, kind: Literal["connection", "hello", "request", "bytes"], where: Where,
              name: str = "", detail: str = "") -> None:  # fmt: skip
@@ -238,26 +237,12 @@ class Site:
 
 
 @contextlib.contextmanager
-def open_site(names: Sequence[str]) -> Iterator[Site]:
-    """The site under `names` (what its certificate says), running until the block ends."""
-    site = Site(names)
+def open_site(names: Sequence[str], address: str = "127.0.0.1", *, standard_ports: bool = False) -> Iterator[Site]:
+    """The site under `names` (what its certificate says), running until the block ends. `standard_ports`: 80, 443
+    and 7 of `address`, else free ones."""
+    site = Site(names, address, standard_ports=standard_ports)
     site.serve()
     try:
         yield site
     finally:
         site.close()
-
-
-def main(directory: str, *names: str) -> None:
-    """Run for another process: see the module's text."""
-    with open_site(names) as site:
-        Path(directory, "ca.pem").write_bytes(site.ca_pem)
-        ports = {where: site.port(where) for where in ("http", "https", "tcp")}
-        Path(directory, "site.json.new").write_text(json.dumps(ports))
-        Path(directory, "site.json.new").rename(Path(directory, "site.json"))
-        print(json.dumps(ports), flush=True)
-        sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
