@@ -1,11 +1,13 @@
 """One world, one site and one packet capture for all attempts; the capture is judged again at the very end."""
 
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.escape.attempt import MARK
-from tests.escape.policies import PINNED, RESOLVED
+from tests.escape.policies import HOSTS_OWN, PINNED, RESOLVED
 from tests.kit.box import Box
 from tests.kit.capture import open_capture
 from tests.kit.no_skips import pytest_runtest_makereport  # noqa: F401 (a hook)
@@ -18,10 +20,22 @@ INSIDE_ONLY = ("10.0.0.2/32", "198.18.0.0/15", "198.51.100.77/32", "203.0.113.77
                "168.63.129.16/32", "100.100.100.200/32", "2001:db8::77/128", "fd00:77::9/128")  # fmt: skip
 
 
+@contextmanager
+def open_address(address: str) -> Iterator[None]:
+    """One more address of this host, on its loopback."""
+    command = ["ip", "address", "replace", f"{address}/32", "dev", "lo"]
+    subprocess.run(command, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([word.replace("replace", "del") for word in command], check=True)
+
+
 @pytest.fixture(scope="session")
 def box() -> Iterator[Box]:
     """Where attempts are made."""
     with (
+        open_address(HOSTS_OWN),
         open_folders() as settings,
         open_world(settings, RESOLVED) as world,  # before the others: it forks, and they bring threads
         open_capture(MARK, INSIDE_ONLY) as capture,

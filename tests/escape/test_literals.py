@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.escape.attempt import MARK, Attempt, attempt
+from tests.escape.policies import HOSTS_OWN
 from tests.kit.box import HOST_ADDRESS, Box
 
 NUMBERED = {
@@ -59,8 +60,8 @@ ATTEMPTS = [
         for name, (address, reason) in CLOSED.items()
     ),
     # Open by its very address, and still an address of this host.
-    attempt("host-opened-by-address", "tcp.fetch", BRIDGE, 80, MARK, policy="bridge",
-            **reset(BRIDGE, "floor_host", rule="bridge")),
+    attempt("host-opened-by-address", "tcp.fetch", HOSTS_OWN, 80, MARK, policy="hosts-own",
+            **reset(HOSTS_OWN, "floor_host", rule="hosts-own")),
     *(
         attempt(f"spelled-{number}", "tcp.fetch", spelling, 80, MARK, **reset(METADATA, "floor_metadata"))
         for number, spelling in enumerate(SPELLINGS)

@@ -79,11 +79,12 @@ class RefusedError(AssertionError):
 
 
 class World:
-    """A client's connections to its own warden and gateway."""
+    """A client's connections to its own warden and gateway. `processes`: those it began with, by their own names."""
 
     def __init__(self, settings: Settings, warden: socket.socket) -> None:
         self.settings = settings
         self.warden = warden
+        self.processes: dict[str, Relative] = {}
         self.ask(protocol.Hello())
         self.gateway = self.open_gateway()
 
@@ -159,6 +160,7 @@ def open_world(settings: Settings, hosts: Mapping[str, str] | None = None) -> It
     load_suffix_list()  # these two: what a child could not load any more once it has given up root
     EgressPolicy.from_wire(EgressPolicy().to_wire())
     gateway = partial(run_with_hosts, settings=settings, hosts=hosts or {})
+    before = {relative.pid for relative in descendants()}
     forked: list[Any] = []
     done, over = threading.Event(), threading.Event()
 
@@ -178,13 +180,14 @@ def open_world(settings: Settings, hosts: Mapping[str, str] | None = None) -> It
     if isinstance(forked[0], BaseException):
         raise forked[0]
     world = World(settings, forked[0])
-    family = descendants()
+    family = [relative for relative in descendants() if relative.pid not in before]
+    world.processes = {relative.name: relative for relative in family}
     try:
         yield world
     finally:
         world.close()
-        for process in family:
-            process.wait()
+        for relative in family:
+            relative.wait()
         over.set()
         thread.join()
 
