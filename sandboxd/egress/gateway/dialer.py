@@ -47,8 +47,9 @@ async def dial(
 async def _connect(loop: asyncio.AbstractEventLoop, address: bytes, port: int, seconds: float) -> socket.socket:
     sock = socket.socket(_family(address), socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        # The text of a packed address is numeric: the socket layer looks nothing up.
-        await asyncio.wait_for(loop.sock_connect(sock, (str(ipaddress.ip_address(address)), port)), max(seconds, 0.0))
+        async with asyncio.timeout(seconds):
+            # The text of a packed address is numeric: the socket layer looks nothing up.
+            await loop.sock_connect(sock, (str(ipaddress.ip_address(address)), port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except BaseException:
         sock.close()

@@ -29,6 +29,8 @@ class End:
         self.eof = False
         self._loop = loop
         self._sock = sock
+        # A number, not the socket: a selector that doesn't know a socket describes it at length, and slowly.
+        self._fd = sock.fileno()
         self._calls = calls
         self._queue = bytearray()
         self._reading = False
@@ -50,9 +52,9 @@ class End:
         """Read on, or leave what comes in the kernel."""
         wanted = wanted and not self.eof and not self._gone
         if wanted and not self._reading:
-            self._loop.add_reader(self._sock, self._readable)
+            self._loop.add_reader(self._fd, self._readable)
         elif self._reading and not wanted:
-            self._loop.remove_reader(self._sock)
+            self._loop.remove_reader(self._fd)
         self._reading = wanted
 
     def send(self, data: bytes) -> None:
@@ -85,8 +87,8 @@ class End:
     def _detach(self) -> None:
         if not self._gone:
             self._gone = True
-            self._loop.remove_reader(self._sock)
-            self._loop.remove_writer(self._sock)
+            self._loop.remove_reader(self._fd)
+            self._loop.remove_writer(self._fd)
 
     def _readable(self) -> None:
         try:
@@ -120,9 +122,9 @@ class End:
 
     def _wait_writable(self, wanted: bool) -> None:
         if wanted and not self._writing:
-            self._loop.add_writer(self._sock, self._flush)
+            self._loop.add_writer(self._fd, self._flush)
         elif self._writing and not wanted:
-            self._loop.remove_writer(self._sock)
+            self._loop.remove_writer(self._fd)
         self._writing = wanted
 
     def _shutdown(self) -> None:

@@ -1,22 +1,25 @@
 """Bytes passing both ways between two connected sockets, unread: the fast part of a connection.
 
-Owns backpressure (a direction holds at most one buffer, then its source waits), half-close in either order, the idle
-timer and the counts. Not here: whether the bytes may pass. Called by `pump`.
+They go through a pipe in the kernel (splice(2)), never into this process. Owns backpressure (a direction holds at most
+one pipe full, then its source waits), half-close in either order, the idle timer and the counts. Not here: whether the
+bytes may pass. Called by `pump`.
 """
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from typing import Literal
 
 from sandboxd import limits
+from sandboxd.egress.gateway.pipes import Pipe, Pipes
 
 How = Literal["eof", "client_lost", "upstream_lost", "idle"]
 
-# One buffer for all: between two callbacks nothing stays in it.
-_BUFFER = memoryview(bytearray(limits.PUMP_BUFFER))
-# Buffers moved before others get their turn.
+_FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
+# Pipes full moved before others get their turn.
 _TURN = 8
+_PIPES = Pipes()
 
 
 class _Half:
@@ -27,7 +30,7 @@ class _Half:
         loop: asyncio.AbstractEventLoop,
         source: socket.socket,
         sink: socket.socket,
-        pending: bytes,
+        first: bytes,
         lost: Callable[[socket.socket], None],
         finished: Callable[[], None],
     ) -> None:
@@ -37,78 +40,99 @@ class _Half:
         self._loop = loop
         self._source = source
         self._sink = sink
-        self._pending = memoryview(pending)
-        self._ending = False
+        # Numbers, not sockets: a selector that doesn't know a socket describes it at length, and slowly.
+        self._from = source.fileno()
+        self._to = sink.fileno()
+        self._first = memoryview(first)
+        self._pipe: Pipe | None = None
+        self._ended = False
         self._lost = lost
         self._finished = finished
 
-    def start(self) -> None:
-        if self._pending:
-            self._loop.add_writer(self._sink, self._writable)
+    def start(self, *, ended: bool) -> None:
+        """Begin with what was queued before. `ended`: the source's end was seen already."""
+        self._ended = ended
+        if self._first:
+            self._loop.add_writer(self._to, self._send_first)
         else:
-            self._loop.add_reader(self._source, self._readable)
+            self._go_on()
 
-    def finish_after_pending(self) -> None:
-        """The source ended before the splice began."""
-        self._ending = True
-        if not self._pending:
+    def stop(self) -> None:
+        """No more byte passes."""
+        self._loop.remove_reader(self._from)
+        self._loop.remove_writer(self._to)
+        self._return_pipe()
+
+    def _go_on(self) -> None:
+        if self._ended:
             self._finish()
+        else:
+            self._loop.add_reader(self._from, self._readable)
+
+    def _send_first(self) -> None:
+        try:
+            sent = self._sink.send(self._first)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._lost(self._sink)
+            return
+        self._first = self._first[sent:]
+        if not self._first:
+            self._loop.remove_writer(self._to)
+            self._go_on()
 
     def _readable(self) -> None:
         self.active = self._loop.time()
-        for _ in range(_TURN):
-            try:
-                count = self._source.recv_into(_BUFFER)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError:
-                self._lost(self._source)
-                return
-            if count == 0:
-                self._loop.remove_reader(self._source)
-                self._finish()
-                return
-            if not self._send(_BUFFER[:count]):
-                return
-
-    def _send(self, data: memoryview) -> bool:
-        """Whether all was taken; what wasn't is kept and the source waits."""
         try:
-            sent = self._sink.send(data)
+            pipe = self._pipe = self._pipe or _PIPES.borrow()
+            for _ in range(_TURN):
+                pipe.held = os.splice(self._from, pipe.writer, limits.PUMP_BUFFER, flags=_FLAGS)
+                if not pipe.held:
+                    self._loop.remove_reader(self._from)
+                    self._finish()
+                    return
+                if not self._empty(pipe):
+                    return
         except (BlockingIOError, InterruptedError):
-            sent = 0
+            pass
+        except OSError:
+            self._lost(self._source)
+            return
+        self._return_pipe()
+
+    def _empty(self, pipe: Pipe) -> bool:
+        """Whether the sink took everything; else the source waits for it."""
+        try:
+            while pipe.held:
+                sent = os.splice(pipe.reader, self._to, pipe.held, flags=_FLAGS)
+                pipe.held -= sent
+                self.bytes += sent
+        except (BlockingIOError, InterruptedError):
+            self._loop.remove_reader(self._from)
+            self._loop.add_writer(self._to, self._writable)
+            return False
         except OSError:
             self._lost(self._sink)
             return False
-        self.bytes += sent
-        if sent == len(data):
-            return True
-        self._pending = memoryview(bytes(data[sent:]))
-        self._loop.remove_reader(self._source)
-        self._loop.add_writer(self._sink, self._writable)
-        return False
+        return True
 
     def _writable(self) -> None:
         self.active = self._loop.time()
-        try:
-            sent = self._sink.send(self._pending)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            self._lost(self._sink)
-            return
-        self.bytes += sent
-        self._pending = self._pending[sent:]
-        if self._pending:
-            return
-        self._loop.remove_writer(self._sink)
-        if self._ending:
-            self._finish()
-        else:
-            self._loop.add_reader(self._source, self._readable)
+        assert self._pipe is not None
+        self._loop.remove_writer(self._to)
+        if self._empty(self._pipe):
+            self._return_pipe()
+            self._loop.add_reader(self._from, self._readable)
+
+    def _return_pipe(self) -> None:
+        if self._pipe is not None:
+            _PIPES.give_back(self._pipe)
+            self._pipe = None
 
     def _finish(self) -> None:
         self.done = True
+        self._return_pipe()
         try:
             self._sink.shutdown(socket.SHUT_WR)
         except OSError:
@@ -120,8 +144,8 @@ class _Half:
 class Splice:
     """Both directions until both have ended, one end broke, or nothing passed for `idle` seconds: then `ended(how)`.
 
-    `to_client` and `to_upstream` are bytes that were queued before and are sent first (not counted again). A socket
-    whose end was seen before is named in `ended_sources`. The sockets stay the caller's.
+    `to_client` and `to_upstream` are bytes that were queued before and go first, not counted again. `client_ended`:
+    the client's end was seen already. The sockets, non-blocking, stay the caller's.
     """
 
     def __init__(
@@ -138,10 +162,8 @@ class Splice:
     ) -> None:
         self._loop = loop
         self._client = client
-        self._upstream = upstream
         self._idle = idle
         self._ended = ended
-        self._queued = (len(to_upstream), len(to_client))
         self._client_ended = client_ended
         self._out = _Half(loop, client, upstream, to_upstream, self._lost, self._half_finished)
         self._in = _Half(loop, upstream, client, to_client, self._lost, self._half_finished)
@@ -150,31 +172,29 @@ class Splice:
 
     @property
     def bytes_out(self) -> int:
-        """Inside → outside, without what was queued before."""
-        return max(0, self._out.bytes - self._queued[0])
+        """Inside → outside."""
+        return self._out.bytes
 
     @property
     def bytes_in(self) -> int:
-        """Outside → inside, without what was queued before."""
-        return max(0, self._in.bytes - self._queued[1])
+        """Outside → inside."""
+        return self._in.bytes
 
     def start(self) -> None:
         """Begin."""
         self._timer = self._loop.call_later(self._idle, self._check_idle)
-        self._in.start()
-        self._out.start()
-        if self._client_ended:
-            self._loop.remove_reader(self._client)
-            self._out.finish_after_pending()
+        self._in.start(ended=False)
+        self._out.start(ended=self._client_ended)
 
     def stop(self) -> None:
         """No more byte passes and nothing is called; idempotent."""
+        if self._over:
+            return
         self._over = True
         if self._timer is not None:
             self._timer.cancel()
-        for sock in (self._client, self._upstream):
-            self._loop.remove_reader(sock)
-            self._loop.remove_writer(sock)
+        self._in.stop()
+        self._out.stop()
 
     def _end(self, how: How) -> None:
         if not self._over:
