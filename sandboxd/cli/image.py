@@ -54,7 +54,7 @@ def build_image(settings: "Settings", warden: "WardenClient", recipe: "Recipe", 
     from sandboxd.state.store import open_state
 
     order = prepare(warden, recipe, anew=again)
-    give_up_root(settings)
+    give_up_root(settings, warden, images=(order.name,))
     with open_state(settings.state_database) as state:
         return build(warden, StateLeases(state), order, settings.pins, say, progress)
 

@@ -67,7 +67,7 @@ def _probe(
     addresses = host_addresses()
     scope = Scope(tuple(policy.to_wire() for policy in scopes), settings.pins)
     spec = ContainerSpec(ids.sandbox_id(), "probe", "mcp:probe", image, runtime_named(runtime), unix_sockets=True)
-    give_up_root(settings)
+    give_up_root(settings, warden)
     with open_state(settings.state_database) as state, open_host_listener() as listener:
         with open_sandbox(warden, spec, scope, StateLeases(state), say) as sandbox:
             return run_attempts(sandbox, listener, addresses, dict(BASICS))

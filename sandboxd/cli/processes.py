@@ -17,7 +17,7 @@ from sandboxd.settings import Settings
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from sandboxd.state.store import State
     from sandboxd.warden.client import WardenClient
@@ -89,10 +89,14 @@ def _wait_for_guardian() -> None:
         os.waitpid(-1, 0)
 
 
-def give_up_root(settings: Settings) -> None:
-    """Become the controller's user for good; nobody of that user may read this process's memory."""
+def give_up_root(
+    settings: Settings, warden: "WardenClient", *, directories: "Iterable[str]" = (), images: "Iterable[str]" = ()
+) -> None:
+    """Become the controller's user for good; nobody of that user may read this process's memory. Of the host, `warden`
+    gives it these directories only from now on, and makes these images only."""
     from sandboxd.warden.server import prctl
 
+    warden.confine(directories=directories, images=images)
     prctl.become_user(settings.controller_user)
     prctl.forbid_new_privileges()
     prctl.be_undumpable()

@@ -41,7 +41,8 @@ def run_command(arguments: Sequence[str], settings: Settings, warden: WardenClie
         client = open_client_ends()
         from sandboxd.state.store import open_state  # late, but while the interpreter's files can be read
 
-        give_up_root(settings)
+        directories = (mount.source for mount in plan.mounts)
+        give_up_root(settings, warden, directories=directories, images=(order.name,) if order else ())
         with open_state(settings.state_database) as state:
             return _run(plan, secrets, scope, options.raw, client, StateLeases(state), warden, order)
     finally:

@@ -4,10 +4,11 @@ Blocking; a lock keeps one request and its answer together. Not here: any policy
 commands that manage images.
 """
 
+import contextlib
 import os
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from sandboxd import channel
@@ -26,6 +27,7 @@ class WardenClient:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._lock = threading.Lock()
+        self._owed = 0  # answers that nobody waited for
 
     def close(self) -> None:
         """Remove everything made over this connection."""
@@ -34,6 +36,13 @@ class WardenClient:
     def hello(self) -> p.HelloReply:
         """Versions and runtimes."""
         return self._reply(p.Hello(), p.HelloReply)
+
+    def confine(self, *, directories: Iterable[str] = (), images: Iterable[str] = ()) -> None:
+        """Give up everything but these host directories and these images to be made. Does not wait, for a warden
+        that is still starting: a refusal is raised by the next call."""
+        with self._lock, contextlib.suppress(OSError):  # gone: the next call says so
+            channel.send(self._sock, p.Confine(tuple(directories), tuple(images)))
+            self._owed += 1
 
     def create(self, spec: p.ContainerSpec) -> p.Created:
         """Make the container; nothing runs."""
@@ -101,11 +110,18 @@ class WardenClient:
 
     def _ask(self, request: Any, expected: type[_T], descriptors: int) -> tuple[_T, list[int]]:
         with self._lock:
-            try:
+            while self._owed:
+                self._owed -= 1
+                self._receive(p.Confine(), p.Done, 0)
+            with contextlib.suppress(OSError):  # gone: nothing is received
                 channel.send(self._sock, request)
-                received = channel.receive(self._sock, p.REPLIES)
-            except OSError:
-                received = None
+            return self._receive(request, expected, descriptors)
+
+    def _receive(self, request: Any, expected: type[_T], descriptors: int) -> tuple[_T, list[int]]:
+        try:
+            received = channel.receive(self._sock, p.REPLIES)
+        except OSError:
+            received = None
         if received is None:
             raise SandboxdError(
                 "warden_gone", "the warden has ended", hint="its messages on stderr say why; start again"

@@ -74,6 +74,15 @@ class Hello:
 
 
 @message
+class Confine:
+    """→ Done. From now on this client's sandboxes see of the host these directories only, it commits images of these
+    names only, and removes none. Said once, before a client gives up its privileges: nothing takes it back."""
+
+    directories: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+
+
+@message
 class Create:
     """→ Created. The container exists, hardened; nothing runs."""
 
@@ -184,6 +193,7 @@ class Gateway:
 
 REQUESTS = channel.registry(
     Hello,
+    Confine,
     Create,
     Start,
     Seal,

@@ -26,6 +26,11 @@ _SECRET_SOURCES = (
     *("/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/var/run", "/root/.ssh", "/root/.docker"),
     *("/var/lib/docker", "/var/lib/containerd", "/var/lib/sandboxd", "/usr/local/lib/sandboxd"),
 )
+# What root runs or the system is made of: to be read, perhaps, but never written from inside.
+_SYSTEM_SOURCES = (
+    *("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr"),
+    *("/var/cache", "/var/lib/apt", "/var/lib/dpkg", "/var/lib/systemd", "/var/log", "/var/spool"),
+)
 _BOUNDS = {
     "memory": (limits.MEMORY_LEAST, limits.MEMORY_MOST),
     "cpus": (0.01, 1024),
@@ -45,7 +50,7 @@ def check_spec(spec: ContainerSpec) -> None:
     _need(len(spec.mounts) <= limits.MOUNTS, "bad_spec", f"more than {limits.MOUNTS} mounts")
     for mount in spec.mounts:
         check_target(mount)
-        check_source(mount.source)
+        check_source(mount.source, read_only=mount.read_only)
     targets = [posixpath.normpath(m.target) for m in spec.mounts]
     _need(len(set(targets)) == len(targets), "mount_target", "two mounts have the same target")
     _check_build(spec)
@@ -62,9 +67,15 @@ def check_target(mount: Mount) -> None:
     )
 
 
-def check_source(source: str) -> None:
+def check_source(source: str, *, read_only: bool = False) -> None:
     """A host directory by its name alone; `workspace` asks again with links resolved. Raises `mount_source`."""
     path = _plain_path(source, "mount_source", "source")
+    if not read_only and (near := _near(path, _SYSTEM_SOURCES)):
+        raise SandboxdError(
+            "mount_source",
+            f"{source} can't be mounted writable: {near[0]} is the system's",
+            hint="mount the project's own directory, or this one read-only",
+        )
     if near := _near(path, _SECRET_SOURCES):
         raise SandboxdError(
             "mount_source",

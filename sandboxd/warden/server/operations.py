@@ -28,6 +28,7 @@ class Operations:
         self.sandboxes = ClientSandboxes(host)
         self._table: dict[type[Any], Callable[[Any], Reply]] = {
             p.Hello: self._hello,
+            p.Confine: lambda r: _done(self.sandboxes.confinement.confine(r)),
             p.Create: lambda r: (self.sandboxes.create(r.spec), ()),
             p.Start: lambda r: _done(self.sandboxes.get(r.sandbox).start()),
             p.Seal: lambda r: _done(self.sandboxes.get(r.sandbox).seal()),
@@ -37,10 +38,10 @@ class Operations:
             p.Signal: lambda r: _done(self.sandboxes.get(r.sandbox).signal(r.number)),
             p.Stop: lambda r: _done(self.sandboxes.get(r.sandbox).stop(r.grace)),
             p.Remove: lambda r: _done(self.sandboxes.remove(r.sandbox)),
-            p.Commit: lambda r: (p.Committed(self.sandboxes.get(r.sandbox).commit(r.name, r.labels)), ()),
+            p.Commit: lambda r: (p.Committed(self.sandboxes.commit(r.sandbox, r.name, r.labels)), ()),
             p.List: lambda _: (p.Listing(reap.list_containers(host.engine)), ()),
             p.Images: lambda r: (p.ImageListing(images.list_images(host.engine, r.name)), ()),
-            p.RemoveImage: lambda r: _done(images.remove_image(host.engine, r.name)),
+            p.RemoveImage: self._remove_image,
             p.Gateway: lambda _: (p.Done(), [host.gateway.session()]),
         }
 
@@ -59,6 +60,11 @@ class Operations:
             raise SandboxdError("version", f"the warden speaks version {p.VERSION}, not {request.version}")
         info = self._host.engine.info()
         return p.HelloReply(p.VERSION, str(info["ServerVersion"]), tuple(sorted(info["Runtimes"]))), ()
+
+    def _remove_image(self, request: p.RemoveImage) -> Reply:
+        self.sandboxes.confinement.check_removal()
+        images.remove_image(self._host.engine, request.name)
+        return p.Done(), ()
 
     def _launch(self, request: p.Launch) -> Reply:
         sandbox = self.sandboxes.get(request.sandbox)

@@ -16,6 +16,7 @@ from sandboxd.errors import SandboxdError
 from sandboxd.settings import Settings
 from sandboxd.warden.protocol import ContainerSpec, Created, ProbeResult
 from sandboxd.warden.server import admission, build, hardening, scratch, seccomp, uids, workspace
+from sandboxd.warden.server.confinement import Confinement
 from sandboxd.warden.server.engine import Engine
 from sandboxd.warden.server.gateway_link import GatewayLink
 from sandboxd.warden.server.hardening import Made, Owner
@@ -240,10 +241,12 @@ class ClientSandboxes:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._sandboxes: dict[str, Sandbox] = {}
+        self.confinement = Confinement()
 
     def create(self, spec: ContainerSpec) -> Created:
         """A new sandbox; one that can't be made leaves nothing."""
         admission.check_spec(spec)
+        self.confinement.check_mounts(spec)
         if spec.sandbox in self._sandboxes:
             raise SandboxdError("sandbox_exists", f"there is a sandbox {spec.sandbox} already")
         if len(self._sandboxes) >= limits.SANDBOXES:
@@ -255,6 +258,11 @@ class ClientSandboxes:
         except BaseException:
             self.remove(spec.sandbox)
             raise
+
+    def commit(self, sandbox: str, name: str, labels: dict[str, str]) -> str:
+        """A running build as an image; its id."""
+        self.confinement.check_commit(name)
+        return self.get(sandbox).commit(name, labels)
 
     def get(self, sandbox: str) -> Sandbox:
         """Raises SandboxdError `no_sandbox`."""

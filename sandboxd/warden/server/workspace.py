@@ -19,7 +19,7 @@ _SHOWN = 5
 def mount_workspace(mount: Mount, index: int, scratch: Scratch, uid: int, runtime: Runtime) -> Mount:
     """The same mount with the idmapped copy as its source. Raises SandboxdError `mount_source`,
     `workspace_sockets`, `workspace_size`, `workspace_idmap`."""
-    source = open_source(mount.source)
+    source = open_source(mount.source, read_only=mount.read_only)
     try:
         refuse_sockets(source, mount.source)
         point = scratch.mount_point(index)
@@ -29,14 +29,14 @@ def mount_workspace(mount: Mount, index: int, scratch: Scratch, uid: int, runtim
     return Mount(str(point), mount.target, mount.read_only)
 
 
-def open_source(path: str) -> int:
+def open_source(path: str, *, read_only: bool = False) -> int:
     """A descriptor of the directory, judged by where it really is; the mount is made from it, not from the name."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SandboxdError("mount_source", f"can't open {path}: {error.strerror}") from None
     try:
-        check_source(os.readlink(f"/proc/self/fd/{fd}"))
+        check_source(os.readlink(f"/proc/self/fd/{fd}"), read_only=read_only)
     except BaseException:
         os.close(fd)
         raise

@@ -73,6 +73,15 @@ def test_forbidden_sources(source: str) -> None:
     assert refused.value.code == "mount_source"
 
 
+@pytest.mark.parametrize("source", ["/usr/bin", "/usr", "/lib/systemd", "/bin", "/var/spool/cron", "/var/log"])
+def test_system_sources_are_read_only_at_most(source: str) -> None:
+    with pytest.raises(SandboxdError) as refused:
+        check_source(source, read_only=False)
+    assert refused.value.code == "mount_source"
+    if source != "/usr":  # our own files lie in there
+        check_source(source, read_only=True)
+
+
 @pytest.mark.parametrize(
     "source", ["/srv/project", "/home/me/src", "/root/project", "/tmp/x", "/etcetera", "/var/www/"]
 )
