@@ -98,7 +98,7 @@ def test_engine_not_running(folder: Path) -> None:
 def test_without_privileges(bare: Command) -> None:
     # Not by starting as another user: the interpreter may lie where only root can read.
     code = (
-        "import os, sys; from sandboxd.main import main; import sandboxd.cli.run; os.setuid(65534); "
+        "import os, sys, tomllib; from sandboxd.main import main; import sandboxd.cli.run; os.setuid(65534); "
         "sys.exit(main(['run', '--image', 'sandboxd/python', '--', 'true']))"
     )
     done = subprocess.run([sys.executable, "-c", code], env=bare.environment, capture_output=True, text=True)
