@@ -9,6 +9,7 @@ import ipaddress
 import socket
 
 from sandboxd import limits
+from sandboxd.policy.addresses import classify
 from sandboxd.reasons import Reason
 
 
@@ -58,10 +59,12 @@ async def _connect(loop: asyncio.AbstractEventLoop, address: bytes, port: int, s
 
 
 def is_host_address(address: bytes) -> bool:
-    """Whether `address` (packed) belongs to this host: exactly then a UDP socket can be bound to it.
+    """Whether `address` (packed), or the one it embeds, belongs to this host: exactly then a UDP socket can be bound
+    to it. What can't be found out counts as the host's own."""
+    return any(map(_can_be_bound, {address, classify(address).address}))
 
-    What can't be found out counts as the host's own.
-    """
+
+def _can_be_bound(address: bytes) -> bool:
     try:
         with socket.socket(_family(address), socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
             sock.bind((str(ipaddress.ip_address(address)), 0))

@@ -4,7 +4,6 @@ Owns the answer to each query and its record (egress.md 2). Not here: the messag
 may be known (`policy.decide`), the sockets (`dns`). Called by `dns`; `sandboxes` says whom it serves.
 """
 
-import logging
 import time
 from collections.abc import Callable
 
@@ -19,8 +18,6 @@ from sandboxd.policy.hosts import InvalidHostError, audit_name, canonical_host
 from sandboxd.policy.matching import CompiledEgress
 from sandboxd.policy.requests import Decision, DnsRequest, Host
 from sandboxd.reasons import Layer, Reason, Verdict
-
-log = logging.getLogger(__name__)
 
 # Seconds a workload may remember an answer: short, since a restarted gateway knows a name only once it is asked again.
 TTL = 30
@@ -60,8 +57,7 @@ class NameServer:
                 self._record(Decision(reason=query.reason, layer=Layer.DNS), None, {"detail": query.detail})
                 return query.reply
             return self._answer(query, *self._serving, limit)
-        except SinkError as error:
-            log.error("a query was not answered because it could not be recorded: %s", error)
+        except SinkError:
             return build_reply(query, Rcode.SERVFAIL, limit=limit) if isinstance(query, Query) else b""
 
     def _answer(self, query: Query, subject: Subject, policy: CompiledEgress, limit: int | None) -> bytes:

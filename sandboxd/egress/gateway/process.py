@@ -19,6 +19,7 @@ from sandboxd.egress.gateway.resolver import Resolver
 from sandboxd.egress.gateway.sandboxes import Equipment, Sandboxes
 from sandboxd.egress.gateway.sessions import Session
 from sandboxd.egress.gateway.threads import start_thread
+from sandboxd.egress.gateway.watched_sink import WatchedSink
 from sandboxd.errors import ExitCode
 from sandboxd.settings import Settings
 
@@ -31,7 +32,7 @@ def run_gateway(link: socket.socket, settings: Settings) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the controller's to answer
     _raise_descriptor_limit()
     with open_sink(settings.audit_database, writer=f"gateway-{ids.ulid()}") as sink:
-        asyncio.run(serve(link, sink))
+        asyncio.run(serve(link, WatchedSink(sink)))
     return ExitCode.OK
 
 

@@ -5,6 +5,7 @@ arrive (`link`, `sessions`), verdicts (`flow`). Lives on the event loop's thread
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
@@ -220,8 +221,6 @@ class Sandbox:
         target = self._target(where) if where is not None else Target(None, None, 0)
         ledger = Ledger(target, registration.subject, ids.ulid, self._equipment.clock.wall)
         decision = Decision(Verdict.DENY, reason, Layer.CONNECT, text=text)
-        try:
+        with contextlib.suppress(SinkError):  # it is denied in any case
             self._equipment.sink.emit(ledger.decision(decision).event)
             self._equipment.sink.emit(ledger.close("denied", reason).event)
-        except SinkError as error:
-            log.error("a denied connection could not be recorded: %s", error)

@@ -10,9 +10,10 @@ from sandboxd.reasons import Reason
 
 LOOPBACK = bytes((127, 0, 0, 1))
 LOOPBACK_6 = bytes(15) + b"\x01"
+NAT64_LOOPBACK = bytes.fromhex("0064ff9b0000000000000000") + LOOPBACK
 
 
-@pytest.mark.parametrize("address", [LOOPBACK, bytes((127, 9, 9, 9)), LOOPBACK_6, bytes(4), bytes(16)])
+@pytest.mark.parametrize("address", [LOOPBACK, bytes((127, 9, 9, 9)), LOOPBACK_6, bytes(4), bytes(16), NAT64_LOOPBACK])
 def test_addresses_of_this_host(address: bytes) -> None:
     assert is_host_address(address)
 
