@@ -55,7 +55,8 @@ class Settings:
     """Absolute paths, user names of this host, pins. See docs/deploy for what each is for."""
 
     state_dir: Path = Path("/var/lib/sandboxd")
-    run_dir: Path = Path("/run/sandboxd")
+    # Not below /run, which Debian mounts noexec: each sandbox's own copy of the gate is started from here.
+    run_dir: Path = Path("/var/lib/sandboxd/run")
     docker_socket: Path = Path("/var/run/docker.sock")
     gate: Path = Path("/usr/local/lib/sandboxd/gate")
     controller_user: str = "sandboxd"

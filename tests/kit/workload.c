@@ -29,7 +29,8 @@ static int linger(int deaf) { /* until a signal; deaf: TERM changes nothing */
   }
   puts("ready");
   fflush(stdout);
-  for (;;) pause();
+  while (pause()) continue;
+  return 0;
 }
 
 static int hog(size_t mib) { /* touch memory until something stops it */
@@ -85,6 +86,26 @@ static int show(const char *path) { /* owner, mode, and the first bytes of a fil
   return printf("%s %u:%u %o %.*s\n", path, s.st_uid, s.st_gid, s.st_mode & 07777, n < 0 ? 0 : (int)n, data), 0;
 }
 
+static int pin(int pairs) { /* fill sockets that nobody reads; how many bytes went in */
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(8080)};
+  static char data[65536];
+  long total = 0;
+  int listener = socket(AF_INET, SOCK_STREAM, 0);
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, pairs)) return 1;
+  for (int i = 0; i < pairs; i++) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof at)) break;
+    accept(listener, NULL, NULL);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    for (ssize_t n; (n = write(fd, data, sizeof data)) > 0;) total += n;
+  }
+  printf("pinned %ld\n", total);
+  puts("ready");
+  fflush(stdout);
+  for (;;) pause();
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   if (!strcmp(what, "echo")) return echo();
@@ -92,6 +113,7 @@ int main(int argc, char **argv) {
   if (!strcmp(what, "linger")) return linger(0);
   if (!strcmp(what, "deaf")) return linger(1);
   if (!strcmp(what, "hog")) return hog((size_t)atoi(argv[2]));
+  if (!strcmp(what, "pin")) return pin(atoi(argv[2]));
   if (!strcmp(what, "serve")) return serve(atoi(argv[2]));
   if (!strcmp(what, "dial")) return dial(argv[2], atoi(argv[3]));
   if (!strcmp(what, "write")) return write_file(argv[2], argv[3], 0644);

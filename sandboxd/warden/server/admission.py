@@ -67,8 +67,9 @@ def check_target(mount: Mount) -> None:
     )
 
 
-def check_source(source: str, *, read_only: bool = False) -> None:
-    """A host directory by its name alone; `workspace` asks again with links resolved. Raises `mount_source`."""
+def check_source(source: str, private: tuple[str, ...] = (), *, read_only: bool = False) -> None:
+    """A host directory by its name alone; `workspace` asks again with links resolved. `private`: more places that
+    stay outside. Raises `mount_source`."""
     path = _plain_path(source, "mount_source", "source")
     if not read_only and (near := _near(path, _SYSTEM_SOURCES)):
         raise SandboxdError(
@@ -76,7 +77,7 @@ def check_source(source: str, *, read_only: bool = False) -> None:
             f"{source} can't be mounted writable: {near[0]} is the system's",
             hint="mount the project's own directory, or this one read-only",
         )
-    if near := _near(path, _SECRET_SOURCES):
+    if near := _near(path, (*_SECRET_SOURCES, *private)):
         raise SandboxdError(
             "mount_source",
             f"{source} can't be mounted: {near[0]} stays outside every sandbox",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxd import limits
+from sandboxd.errors import SandboxdError
 
 _ROOT = Path("/sys/fs/cgroup")
 
@@ -28,12 +29,22 @@ class Cgroup:
 
     def limit_sockets(self) -> None:
         """Charge and bound socket memory. Version 1 does not charge it unless this is written (Docker's own option
-        silently does nothing); version 2 counts it within memory.max. Raises OSError."""
-        if not self.unified:
-            (self.memory / "memory.kmem.tcp.limit_in_bytes").write_text(str(limits.SOCKET_MEMORY))
+        silently does nothing); version 2 counts it within memory.max. Raises SandboxdError `socket_memory`."""
+        try:
+            if not self.unified:
+                (self.memory / "memory.kmem.tcp.limit_in_bytes").write_text(str(limits.SOCKET_MEMORY))
+            charged = self.sockets_charged()
+        except OSError:
+            charged = False
+        if not charged:
+            raise SandboxdError(
+                "socket_memory",
+                "this kernel does not charge a sandbox for its sockets' memory",
+                hint="boot without cgroup.memory=nosocket; sandboxd doctor tells more",
+            )
 
     def sockets_charged(self) -> bool:
-        """Whether socket memory is bounded; with version 2, whether the kernel counts it."""
+        """Whether socket memory is bounded; with version 2, whether the kernel counts it. Raises OSError."""
         if self.unified:
             return any(line.startswith("sock ") for line in (self.memory / "memory.stat").read_text().splitlines())
         return int((self.memory / "memory.kmem.tcp.limit_in_bytes").read_text()) <= limits.SOCKET_MEMORY

@@ -6,6 +6,7 @@ Called by `operations`, one thread a client.
 """
 
 import contextlib
+import os
 import socket
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -89,8 +90,10 @@ class Sandbox:
         return Created(self.container, made.image, self.uid)
 
     def _made(self, image: dict[str, Any], files: scratch.Scratch) -> Made:
+        mine = (self.host.settings.state_dir, self.host.settings.run_dir, self.host.settings.gate)
+        private = tuple(os.path.realpath(path) for path in mine)
         mounts = tuple(
-            workspace.mount_workspace(mount, index, files, self.uid, self.spec.runtime)
+            workspace.mount_workspace(mount, index, files, self.uid, self.spec.runtime, private)
             for index, mount in enumerate(self.spec.mounts)
         )
         volumes = tuple(cast(dict[str, Any], image["Config"].get("Volumes") or {}))

@@ -92,17 +92,17 @@ def _write_sysctls() -> None:
 def _listen() -> Listening:
     made: list[socket.socket] = []
     try:
-        for kind, port in (
-            (socket.SOCK_STREAM, TCP_PORT),
-            (socket.SOCK_STREAM, DNS_PORT),
-            (socket.SOCK_DGRAM, DNS_PORT),
-            (socket.SOCK_STREAM, LIFELINE_PORT),
+        for kind, port, backlog in (
+            (socket.SOCK_STREAM, TCP_PORT, _BACKLOG),
+            (socket.SOCK_STREAM, DNS_PORT, _BACKLOG),
+            (socket.SOCK_DGRAM, DNS_PORT, None),
+            (socket.SOCK_STREAM, LIFELINE_PORT, 0),  # room for the gate alone: it connects before its workload runs
         ):
             sock = socket.socket(socket.AF_INET, kind)
             made.append(sock)
             sock.bind(("127.0.0.1", port))  # neither SO_REUSEADDR nor SO_REUSEPORT: nobody inside can share it
-            if kind == socket.SOCK_STREAM:
-                sock.listen(_BACKLOG)
+            if backlog is not None:
+                sock.listen(backlog)
             sock.setblocking(False)
     except OSError as error:
         for sock in made:

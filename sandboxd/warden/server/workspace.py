@@ -16,10 +16,12 @@ from sandboxd.warden.server.scratch import Scratch
 _SHOWN = 5
 
 
-def mount_workspace(mount: Mount, index: int, scratch: Scratch, uid: int, runtime: Runtime) -> Mount:
+def mount_workspace(
+    mount: Mount, index: int, scratch: Scratch, uid: int, runtime: Runtime, private: tuple[str, ...] = ()
+) -> Mount:
     """The same mount with the idmapped copy as its source. Raises SandboxdError `mount_source`,
     `workspace_sockets`, `workspace_size`, `workspace_idmap`."""
-    source = open_source(mount.source, read_only=mount.read_only)
+    source = open_source(mount.source, private, read_only=mount.read_only)
     try:
         refuse_sockets(source, mount.source)
         point = scratch.mount_point(index)
@@ -29,14 +31,15 @@ def mount_workspace(mount: Mount, index: int, scratch: Scratch, uid: int, runtim
     return Mount(str(point), mount.target, mount.read_only)
 
 
-def open_source(path: str, *, read_only: bool = False) -> int:
-    """A descriptor of the directory, judged by where it really is; the mount is made from it, not from the name."""
+def open_source(path: str, private: tuple[str, ...] = (), *, read_only: bool = False) -> int:
+    """A descriptor of the directory, judged by where it really is; the mount is made from it, not from the name.
+    `private`: places of this host's own settings that stay outside."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SandboxdError("mount_source", f"can't open {path}: {error.strerror}") from None
     try:
-        check_source(os.readlink(f"/proc/self/fd/{fd}"), read_only=read_only)
+        check_source(os.readlink(f"/proc/self/fd/{fd}"), private, read_only=read_only)
     except BaseException:
         os.close(fd)
         raise

@@ -55,6 +55,20 @@ def test_limits_of_the_group(client: WardenClient, image: str, engine: Engine) -
         assert int(written) == limits.SOCKET_MEMORY
 
 
+def test_sockets_take_no_memory_of_the_host(client: WardenClient, image: str, engine: Engine) -> None:
+    """A thousand full connections to itself: past the limit each still gets one segment, and no more."""
+    running = launch(client, spec_of(image), "workload", "pin", "1000")
+    running.read_until(b"ready")
+    group = cgroup_of(pid_of(engine, running))
+    pinned = int(running.output[1].split()[1])
+    if group.unified:
+        assert (group.memory / "memory.stat").read_text().count("sock ") == 1
+    else:
+        used = int((group.memory / "memory.kmem.tcp.usage_in_bytes").read_text())
+        assert used <= limits.SOCKET_MEMORY + 1000 * 96 * 1024
+    assert pinned < 128 << 20
+
+
 def test_too_much_memory(client: WardenClient, image: str) -> None:
     running = launch(client, spec_of(image, resources=p.Resources(memory=32 << 20)), "workload", "hog", "256")
     assert read_exit(running.exit) == p.Exited(137, oom=True)

@@ -1,5 +1,6 @@
 """A host directory inside a sandbox: mapped to its user, searched for sockets, gone from the host's mounts."""
 
+import dataclasses
 import os
 import socket
 import subprocess
@@ -8,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from sandboxd.errors import SandboxdError
+from sandboxd.settings import Settings
 from sandboxd.warden import protocol as p
 from sandboxd.warden.client import WardenClient
 from sandboxd.warden.server.workspace import open_source, refuse_sockets
-from tests.kit.warden import launch, run_to_end, spec_of
+from tests.kit.warden import launch, open_warden, run_to_end, spec_of
 
 pytestmark = pytest.mark.docker
 OWNER = (4321, 8765)
@@ -122,6 +124,16 @@ def test_links_do_not_lead_out(client: WardenClient, image: str, project: Path, 
     assert refused_as(client, mounted(image, tmp_path / "deeper")).code == "mount_source"
     (project / "out").symlink_to("/etc/shadow")
     assert run_to_end(client, mounted(image, project), "workload", "show", "/workspace/out").endswith("ENOENT\n")
+
+
+def test_our_own_places_stay_outside(image: str, settings: Settings, tmp_path: Path) -> None:
+    """Also where an operator's settings have moved them."""
+    moved = dataclasses.replace(settings, state_dir=tmp_path / "state")
+    (tmp_path / "state" / "audit").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    with open_warden(moved) as client:
+        for source in (tmp_path, tmp_path / "state", tmp_path / "state" / "audit", tmp_path / "link"):
+            assert refused_as(client, mounted(image, source)).code == "mount_source"
 
 
 def test_no_such_directory(client: WardenClient, image: str, project: Path) -> None:
