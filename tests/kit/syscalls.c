@@ -3,12 +3,15 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -139,6 +142,23 @@ static void modes(void) {
   TRY("openat2", syscall(SYS_openat2, AT_FDCWD, "/tmp/a", buffer, 24));
 }
 
+static void filters(void) {
+  static const long high = 1L << 32;
+  struct sock_filter all = {BPF_RET | BPF_K, 0, 0, 0x7fff0000};
+  struct sock_fprog filter = {1, &all};
+  int on = 1, sock = socket(AF_INET6, SOCK_DGRAM, 0);
+  TRY("attach filter", syscall(SYS_setsockopt, sock, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter));
+  TRY("attach filter high", syscall(SYS_setsockopt, sock, SOL_SOCKET | high, SO_ATTACH_FILTER | high, &filter, 16));
+  TRY("attach reuseport filter", syscall(SYS_setsockopt, sock, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter, 16));
+  TRY("reuse address", syscall(SYS_setsockopt, sock, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
+  TRY("detach filter", syscall(SYS_setsockopt, sock, SOL_SOCKET, SO_LOCK_FILTER, &on, sizeof on));
+  TRY("only IPv6", syscall(SYS_setsockopt, sock, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on)); /* 26 too */
+  TRY("prctl seccomp", syscall(SYS_prctl, PR_SET_SECCOMP, 2, &filter, 0, 0));
+  TRY("prctl seccomp high", syscall(SYS_prctl, PR_SET_SECCOMP | high, 2, &filter, 0, 0));
+  TRY("prctl name", syscall(SYS_prctl, PR_SET_NAME, "x", 0, 0, 0));
+  CALL(seccomp, 1, 0, &filter);
+}
+
 static void calls(void) {
   CALL(io_uring_setup, 8, buffer);
   CALL(io_uring_enter, -1, 0, 0, 0, 0, 0);
@@ -198,6 +218,7 @@ int main(void) {
   calls();
   other_architectures();
   modes();
+  filters();
   sockets();
   return 0;
 }

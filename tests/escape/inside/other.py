@@ -106,7 +106,8 @@ def unix_path(path: str) -> str:
 
 
 def links() -> list[str]:
-    return sorted(name for _, name in socket.if_nameindex())
+    with open("/proc/net/dev") as table:
+        return sorted(line.partition(":")[0].strip() for line in table if ":" in line)
 
 
 def option(level: int, number: int, value: int) -> str:
@@ -123,13 +124,13 @@ def route(message_type: int, payload_hex: str) -> str:
     """A change through NETLINK_ROUTE; the kernel's answer."""
     payload = bytes.fromhex(payload_hex)
     head = struct.pack("=IHHII", 16 + len(payload), message_type, 0x0605, 1, 0)  # REQUEST ACK CREATE EXCL
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as sock:
-        sock.settimeout(5)
-        try:
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as sock:
+            sock.settimeout(5)
             sock.send(head + payload)
             answer = sock.recv(4096)
-        except OSError as error:
-            return wire.name_of(error)
+    except OSError as error:
+        return wire.name_of(error)
     (code,) = struct.unpack("=i", answer[16:20])
     return wire.name_of(OSError(-code, "")) if code else "done"
 
