@@ -42,8 +42,10 @@ def name_of(pid: int) -> str:
 
 
 def kill(*pids: int) -> None:
+    """SIGKILL to each; the end of one may have been the end of the next."""
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def wait_for_end(*pids: int, seconds: float = 20.0) -> None:

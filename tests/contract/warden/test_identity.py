@@ -62,7 +62,7 @@ def make(settings: Settings, engine: Engine, image: str) -> Iterator[Make]:
             owner = Owner(os.getpid(), own_start_ticks())
             directory = scratch.warden_directory(settings.run_dir, owner)
             files = scratch.make_scratch(directory, spec.sandbox, settings.gate, UID)
-            stack.callback(lambda: (files.close(), directory.rmdir() if not any(directory.iterdir()) else None))
+            stack.callback(files.close)
             image_id = engine.inspect_image(image)["Id"]
             profile = seccomp.profile(unix_sockets=True)
             body = hardening.create_body(spec, Made(UID, image_id, (), str(files.path), (), owner, "run", profile))
