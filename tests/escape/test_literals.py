@@ -67,7 +67,8 @@ ATTEMPTS = [
         for number, spelling in enumerate(SPELLINGS)
     ),
     attempt("mapped", "tcp.mapped", METADATA, 80, MARK, **reset(METADATA, "floor_metadata")),
-    attempt("public", "tcp.fetch", "8.8.8.8", 443, MARK, **reset("8.8.8.8", "no_match", 443)),
+    attempt("public", "tcp.fetch", "8.8.8.8", 443, MARK, inside="http 403 no_match",
+            records=("decision deny no_match - 8.8.8.8:443",)),
     attempt("public-port-not-open", "tcp.fetch", "8.8.8.8", 8443, MARK, policy="wide",
             **reset("8.8.8.8", "port", 8443)),
     attempt("public-dns-port", "dns.lookup", f"{MARK}.example", "TXT", "8.8.8.8", True,
