@@ -50,10 +50,10 @@ def build(
 def build_image(settings: "Settings", warden: "WardenClient", recipe: "Recipe", *, again: bool) -> "ImageInfo":
     """Gives up root on the way. Raises SandboxdError."""
     from sandboxd.cli.processes import StateLeases, give_up_root
-    from sandboxd.controller.builds import build, prepare
+    from sandboxd.controller.builds import build, order_image
     from sandboxd.state.store import open_state
 
-    order = prepare(warden, recipe, anew=again)
+    order = order_image(warden, recipe, again=again)
     give_up_root(settings, warden, images=(order.name,))
     with open_state(settings.state_database) as state:
         return build(warden, StateLeases(state), order, settings.pins, say, progress)

@@ -146,10 +146,10 @@ def _order_package(plan: Plan, warden: WardenClient) -> "Order | None":
     """The package's image, or all that its build needs of the caller's privileges."""
     if plan.package is None:
         return None
-    from sandboxd.controller.builds import prepare
+    from sandboxd.controller.builds import order_package
     from sandboxd.controller.packages import Recipe, parse_package
 
-    order = prepare(warden, Recipe(parse_package(plan.package), plan.constraints, plan.scripts))
+    order = order_package(warden, Recipe(parse_package(plan.package), plan.constraints, plan.scripts))
     if order.built is None:
         importlib.import_module("sandboxd.cli.text")  # for `_say_line`, while the interpreter's files can be read
     return order

@@ -4,6 +4,7 @@ What was reached stands in the audit log under the build's sandbox, which the im
 build` and by `run` for a package it has no image of. Not here: what is installed and how (`packages`, `install`).
 """
 
+import contextlib
 import select
 import socket
 import time
@@ -36,32 +37,38 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A package image to be had. `built` None: it must be built, from `configuration`."""
+    """A package image to be had. `built`: it is there; else it is built from `configuration`. `old`: what it will
+    replace."""
 
     recipe: Recipe
     name: str
     base: ImageInfo
-    built: ImageInfo | None
-    configuration: "indexes.Configuration | None"
+    built: ImageInfo | None = None
+    configuration: "indexes.Configuration | None" = None
+    old: ImageInfo | None = None
 
 
-def prepare(warden: PackageWarden, recipe: Recipe, *, anew: bool = False) -> Order:
-    """Look for the image; where there is none, read how this host gets packages, as its user does. Raises
-    SandboxdError."""
+def order_image(warden: PackageWarden, recipe: Recipe, *, again: bool = False) -> Order:
+    """Exactly this recipe's image; where it isn't there or is wanted `again`, how this host gets packages is read as
+    its user has it. Raises SandboxdError."""
     (base,) = warden.images(packages.BASES[recipe.package.registry])
     name = recipe.image_name(base.id)
-    built = None if anew else _find(warden, name)
+    found = _find(warden, name)
+    if found and not again:
+        return Order(recipe, name, base, built=found)
+    return Order(recipe, name, base, configuration=_read_configuration(recipe), old=found)
+
+
+def order_package(warden: PackageWarden, recipe: Recipe) -> Order:
+    """As `order_image`, for a run: where the recipe says no more than the package, an image that an operator built of
+    it with constraints or scripts will do. Raises SandboxdError."""
+    (base,) = warden.images(packages.BASES[recipe.package.registry])
+    name = recipe.image_name(base.id)
+    built = _find(warden, name)
+    if built is None and recipe == Recipe(recipe.package):
+        same = {"sandboxd.package": str(recipe.package), "sandboxd.base": base.id}
+        built = next((image for image in warden.images() if same.items() <= image.labels.items()), None)
     return Order(recipe, name, base, built, None if built else _read_configuration(recipe))
-
-
-def _read_configuration(recipe: Recipe) -> "indexes.Configuration":
-    """And import what a build needs, while the interpreter's files can be read for sure."""
-    from sandboxd.controller import indexes
-    from sandboxd.policy.shortform import egress_from_allows
-
-    egress_from_allows(("tls://host.invalid:443",)).to_wire()
-    "host.invalid".encode("idna")
-    return indexes.read_configuration(recipe.package)
 
 
 def _find(warden: PackageWarden, name: str) -> ImageInfo | None:
@@ -72,6 +79,16 @@ def _find(warden: PackageWarden, name: str) -> ImageInfo | None:
             raise
         return None
     return found
+
+
+def _read_configuration(recipe: Recipe) -> "indexes.Configuration":
+    """And import what a build needs, while the interpreter's files can be read for sure."""
+    from sandboxd.controller import indexes
+    from sandboxd.policy.shortform import egress_from_allows
+
+    egress_from_allows(("tls://host.invalid:443",)).to_wire()
+    "host.invalid".encode("idna")
+    return indexes.read_configuration(recipe.package)
 
 
 def build(
@@ -97,6 +114,9 @@ def build(
         installed = _install(warden, sandbox, order, index, progress)
     report(f"{order.name}: {len(installed.lock)} packages, programs {', '.join(sorted(installed.programs)) or 'none'}")
     (image,) = warden.images(order.name)
+    if order.old and order.old.id != image.id:
+        with contextlib.suppress(SandboxdError):  # a container still runs it: it stays, without a name
+            warden.remove_image(order.old.id)
     return image
 
 
@@ -174,7 +194,7 @@ def _fail_install(sandbox: Sandbox, streams: Streams, recipe: Recipe) -> NoRetur
     why = "it needed more memory than a build has" if exited.oom else f"the installer ended with {exited.code}"
     hint = f"its own words are above; sandboxd audit ls --sandbox {sandbox.id} shows what it reached"
     if not recipe.scripts:
-        hint += "; a package that must run code to install needs --scripts"
+        hint += f"; if it must run code to install: sandboxd image build {recipe.package} --scripts"
     raise SandboxdError("install_failed", f"{recipe.package} can't be installed: {why}", hint=hint)
 
 

@@ -261,15 +261,17 @@ def _get(
     """Where it ended up, its media type, its body. None: there is none, and it isn't required."""
     parts = urlsplit(url)
     plain = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    sent = {"Accept": accept, "User-Agent": "sandboxd", **(headers or {})}
+    credentials = dict(headers or {})
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        sent["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+        credentials["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
     context = ssl.create_default_context()
     context.load_verify_locations(cadata=certificates)
     try:
-        request = urllib.request.Request(plain, headers=sent)  # noqa: S310 (http or https: checked by _origin)
         _origin(plain)
+        request = urllib.request.Request(plain, headers={"Accept": accept, "User-Agent": "sandboxd"})  # noqa: S310
+        for name, value in credentials.items():
+            request.add_unredirected_header(name, value)  # a redirect's target is another's
         with urllib.request.urlopen(request, timeout=limits.INDEX, context=context) as answer:  # noqa: S310
             body = answer.read(limits.INDEX_PAGE + 1)
             if len(body) > limits.INDEX_PAGE:
