@@ -37,26 +37,28 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A package image to be had. `built`: it is there; else it is built from `configuration`. `old`: what it will
-    replace."""
+    """A package image to be had. `built`: it is there; else it is built from `configuration`."""
 
     recipe: Recipe
     name: str
     base: ImageInfo
     built: ImageInfo | None = None
     configuration: "indexes.Configuration | None" = None
-    old: ImageInfo | None = None
 
 
 def order_image(warden: PackageWarden, recipe: Recipe, *, again: bool = False) -> Order:
-    """Exactly this recipe's image; where it isn't there or is wanted `again`, how this host gets packages is read as
-    its user has it. Raises SandboxdError."""
+    """Exactly this recipe's image, removed first where it is wanted `again`; where it isn't there, how this host gets
+    packages is read as its user has it. Raises SandboxdError."""
     (base,) = warden.images(packages.BASES[recipe.package.registry])
     name = recipe.image_name(base.id)
     found = _find(warden, name)
     if found and not again:
         return Order(recipe, name, base, built=found)
-    return Order(recipe, name, base, configuration=_read_configuration(recipe), old=found)
+    configuration = _read_configuration(recipe)
+    if found:
+        with contextlib.suppress(SandboxdError):  # a container still runs it: it stays, and loses its name
+            warden.remove_image(name)
+    return Order(recipe, name, base, configuration=configuration)
 
 
 def order_package(warden: PackageWarden, recipe: Recipe) -> Order:
@@ -114,9 +116,6 @@ def build(
         installed = _install(warden, sandbox, order, index, progress)
     report(f"{order.name}: {len(installed.lock)} packages, programs {', '.join(sorted(installed.programs)) or 'none'}")
     (image,) = warden.images(order.name)
-    if order.old and order.old.id != image.id:
-        with contextlib.suppress(SandboxdError):  # a container still runs it: it stays, without a name
-            warden.remove_image(order.old.id)
     return image
 
 
