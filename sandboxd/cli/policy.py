@@ -1,4 +1,4 @@
-"""`sandboxd policy`: check policy files, print their JSON Schema. Reads files, starts nothing."""
+"""`sandboxd policy`: check, lint, explain and test policy files, print their schema. Reads files, starts nothing."""
 
 import json
 from dataclasses import asdict
@@ -7,15 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
+from sandboxd.cli.policy_cases import check_cases
+from sandboxd.cli.policy_explain import explain
+from sandboxd.cli.policy_lint import lint
 from sandboxd.errors import ExitCode, UsageError
 from sandboxd.policy.problems import PolicyError, Problem
 
-app = typer.Typer(help="Check policy files and print their schema.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="Check, explain and test policy files.", no_args_is_help=True, add_completion=False)
+app.command()(explain)
+app.command("test")(check_cases)
+app.command()(lint)
 
 
 @app.callback()
 def _group() -> None:  # pyright: ignore[reportUnusedFunction]
-    """Check policy files and print their schema."""
+    """Check, explain and test policy files."""
 
 
 @app.command()

@@ -12,10 +12,11 @@ from sandboxd.policy.problems import Problem
 from sandboxd.policy.values import Network
 
 
-def options_of(rule: EgressRule) -> tuple[object, ...]:
-    """All of an allow rule that says how, not where."""
+def options_of(rule: EgressRule, *, by_name: bool = True) -> tuple[object, ...]:
+    """All of an allow rule that says how, not where; `by_name`: of connections to its hosts."""
     tls = (rule.tls or TlsOptions()) if rule.proto == "tls" else None
-    return (rule.proto, tls, rule.http, rule.credentials, rule.mode, rule.until, rule.allow_private, rule.tools)
+    private = rule.allow_private if by_name else None
+    return (rule.proto, tls, rule.http, rule.credentials, rule.mode, rule.until, private, rule.tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,9 @@ def contradictions(policy: EgressPolicy) -> list[Problem]:
     groups: dict[tuple[object, ...], dict[tuple[object, ...], _Member]] = {}
     for number, rule in enumerate(policy.all_rules):
         if rule.action != "deny":
-            options = options_of(rule)
+            by_name, by_address = options_of(rule), options_of(rule, by_name=False)
             for key, place in _places(rule):
+                options = by_name if isinstance(place, HostPattern) else by_address
                 member = _Member(number, rule, place, options)
                 groups.setdefault(key, {}).setdefault((place, options, rule.workloads), member)
     for members in groups.values():

@@ -132,6 +132,24 @@ class HostPattern:
             return True
         return "." not in above and self._fits(above)
 
+    def covers(self, other: "HostPattern") -> bool:
+        """Whether every host that `other` matches is matched by this one too."""
+        if other.kind is PatternKind.EXACT:
+            return self.matches(Host(other.base))
+        below = other.base.endswith(f".{self.base}")
+        match self.kind:
+            case PatternKind.SUBTREE:
+                return below or other.base == self.base
+            case PatternKind.BELOW:
+                return below or (other.base == self.base and other.kind is not PatternKind.SUBTREE)
+            case PatternKind.ONE_BELOW:
+                return other.base == self.base and other.kind in (PatternKind.ONE_BELOW, PatternKind.PIECE)
+            case PatternKind.PIECE:
+                fits = other.prefix.startswith(self.prefix) and other.suffix.endswith(self.suffix)
+                return other.base == self.base and other.kind is PatternKind.PIECE and fits
+            case PatternKind.EXACT:
+                return False
+
     def _fits(self, label: str) -> bool:
         """`*` in `a*b` stands for at least one character."""
         if len(label) <= len(self.prefix) + len(self.suffix):

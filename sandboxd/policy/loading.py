@@ -5,26 +5,17 @@ the controller.
 """
 
 import gc
-import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Any, get_args, get_origin
-
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from sandboxd import limits
 from sandboxd.errors import UsageError
-from sandboxd.policy.checks import check_document, suggest
-from sandboxd.policy.egress import EgressPolicy
+from sandboxd.policy.checks import check_document
 from sandboxd.policy.models import PolicyDocument
 from sandboxd.policy.problems import PolicyError, Problem
-from sandboxd.policy.source import Node, Path, read_source, render
-from sandboxd.policy.values import format_duration, format_size
-
-_PART = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
+from sandboxd.policy.source import read_source
+from sandboxd.policy.validation import Document, placed, validate
 
 
 def read_policy(path: FilePath) -> PolicyDocument:
@@ -32,6 +23,16 @@ def read_policy(path: FilePath) -> PolicyDocument:
 
     Raises PolicyError with all problems, UsageError where the file can't be read.
     """
+    document = parse_policy(read_text(path), str(path))
+    if document.workspace is None:
+        return document
+    source = path.resolve().parent / document.workspace.source
+    return document.model_copy(update={"workspace": document.workspace.model_copy(update={"source": str(source)})})
+
+
+def read_text(path: FilePath) -> str:
+    """The file's text, a byte order mark dropped. Raises PolicyError where it isn't UTF-8, UsageError where it can't
+    be read."""
     try:
         with path.open("rb") as file:
             raw = file.read(limits.POLICY_FILE + 1)
@@ -40,15 +41,10 @@ def read_policy(path: FilePath) -> PolicyDocument:
             f"{path}: {error.strerror}", hint="expected a readable policy file", code="no_policy"
         ) from None
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise PolicyError([Problem("not UTF-8", "expected text in UTF-8", "", str(path), line, 1)]) from None
-    document = parse_policy(text, str(path))
-    if document.workspace is None:
-        return document
-    source = path.resolve().parent / document.workspace.source
-    return document.model_copy(update={"workspace": document.workspace.model_copy(update={"source": str(source)})})
 
 
 def parse_policy(text: str, name: str) -> PolicyDocument:
@@ -61,9 +57,10 @@ def parse_policy(text: str, name: str) -> PolicyDocument:
             raise PolicyError(
                 problems or [Problem("the policy is empty", "egress: {mode: offline} opens nothing", "", name)]
             )
-        document = _validated(root, problems, name)
+        source = Document(root, name, PolicyDocument)
+        document: PolicyDocument | None = validate(source, problems)
         if document is not None and not problems:
-            problems += [_placed(problem, root, name) for problem in check_document(document)]
+            problems += [placed(problem, source) for problem in check_document(document)]
     if problems or document is None:
         raise PolicyError(sorted(problems, key=lambda p: (p.line, p.column)))
     return document
@@ -81,146 +78,10 @@ def _without_collection() -> Generator[None, None, None]:
             gc.enable()
 
 
-def _validated(root: Node, problems: list[Problem], name: str) -> PolicyDocument | None:
-    try:
-        return PolicyDocument.from_wire(root.plain())
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False)
-        places = {tuple(d["loc"]) for d in details}
-        for detail in details:
-            if not _follows(detail, places, root):
-                problems.append(_problem(detail, root, name))
-        return None
-
-
-def _follows(detail: ErrorDetails, places: set[Path], root: Node) -> bool:
-    """Whether this error is only the consequence of another: of text that was reported, of an item that is wrong."""
-    loc = tuple(detail["loc"])
-    if any(node.broken for _, node in _walk(root, loc)):
-        return True
-    return detail["type"] == "too_short" and any(len(p) > len(loc) and p[: len(loc)] == loc for p in places)
-
-
-def _walk(root: Node, loc: Path) -> Iterator[tuple[Path, Node]]:
-    """The nodes from the root on, with their paths; parts of `loc` that pydantic added are passed over."""
-    node, path = root, ()
-    yield path, node
-    for part in loc:
-        below = node.child(part)
-        if below is not None:
-            node, path = below, (*path, part)
-            yield path, node
-
-
-# --- words ---------------------------------------------------------------------------------------------------
-
-
-def _problem(detail: ErrorDetails, root: Node, name: str) -> Problem:
-    loc = tuple(detail["loc"])
-    *_, (path, node) = _walk(root, loc)
-    line, column = node.line, node.column
-    about_key = detail["type"] == "extra_forbidden" or loc[-1:] == ("[key]",)
-    if about_key and path:
-        *_, (_, parent) = _walk(root, path[:-1])
-        line, column = parent.keys.get(str(path[-1]), (line, column))
-    message, expected = _words(detail, path, node)
-    return Problem(message, expected, render(path), name, line, column)
-
-
-def _words(detail: ErrorDetails, path: Path, node: Node) -> tuple[str, str]:
-    kind, context = detail["type"], detail.get("ctx", {})
-    if kind == "extra_forbidden":
-        return _unknown_key(str(path[-1]), _keys_of(_model_at(path[:-1])), path)
-    if kind == "missing":
-        return f"the key {detail['loc'][-1]!r} is missing", ""
-    if kind == "too_short":
-        return "must not be empty", "leave the key out, or name something"
-    if kind == "literal_error":
-        hint = suggest(node.scalar, re.findall(r"'([^']*)'", context["expected"])) if _is_text(node) else ""
-        return f"expected {context['expected']}", hint
-    if kind in ("policy", "not_supported"):
-        return detail["msg"], context.get("expected", "")
-    if kind.endswith("_type"):
-        return f"expected {_TYPES.get(kind, kind.removesuffix('_type'))}, got {_kind(node)}", _quote_hint(kind, node)
-    return re.sub(r"^(Input|[A-Z]\w+) should (be |have )?", "expected ", _in_its_form(detail["msg"], node)), ""
-
-
-def _in_its_form(message: str, node: Node) -> str:
-    """A bound of something that is written with a unit, with a unit."""
-    if not _is_text(node):
-        return message
-    write = format_size if node.scalar.endswith("B") else format_duration
-    return re.sub(r"[0-9]+$", lambda found: write(int(found[0])), message)
-
-
-_TYPES = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "tuple_type": "a list",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "model_attributes_type": "a mapping",
-}
-
-
-def _is_text(node: Node) -> bool:
-    return isinstance(node.scalar, str)
-
-
-def _kind(node: Node) -> str:
-    """What stands there; never the value."""
-    if node.entries is not None:
-        return "a mapping"
-    if node.items is not None:
-        return "a list"
-    if isinstance(node.scalar, bool):
-        return "true or false"
-    return "text" if isinstance(node.scalar, str) else "a number"
-
-
-def _quote_hint(kind: str, node: Node) -> str:
-    if kind == "string_type" and isinstance(node.scalar, bool | int | float):
-        return "quote it"
-    if kind == "tuple_type" and _is_text(node):
-        return "write [ ] around it"
-    return ""
-
-
-def _unknown_key(key: str, known: list[str], path: Path) -> tuple[str, str]:
-    hint = suggest(key, known)
-    if not hint and len(path) == 1 and key in _keys_of(EgressPolicy):
-        hint = "it belongs under egress"
-    return f"unknown key {key!r}", hint or f"expected {', '.join(sorted(known))}"
-
-
-def _keys_of(model: type[BaseModel] | None) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()] if model else []
-
-
-def _model_at(path: Path) -> type[BaseModel] | None:
-    """The model whose keys stand at `path`."""
-    kind: Any = PolicyDocument
-    for part in path:
-        model = _model_in(kind)
-        if isinstance(part, str) and model and part in _keys_of(model):
-            kind = next(f.annotation for name, f in model.model_fields.items() if (f.alias or name) == part)
-    return _model_in(kind)
-
-
-def _model_in(kind: Any) -> type[BaseModel] | None:
-    """The model inside an annotation: optional, list, mapping or annotated."""
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return kind
-    if get_origin(kind) is None:
-        return None
-    found = (_model_in(each) for each in get_args(kind))
-    return next((each for each in found if each), None)
-
-
-def _placed(problem: Problem, root: Node, name: str) -> Problem:
-    """A problem with only a path, with its position."""
-    parts = tuple(int(index) if index else key for key, index in _PART.findall(problem.path))
-    *_, (_, node) = _walk(root, parts)
-    return replace(problem, file=name, line=node.line, column=node.column)
+def place_in(text: str, paths: Sequence[str]) -> list[tuple[int, int]]:
+    """Line and column (from 1) of each path in the text of a policy that could be loaded."""
+    root, _ = read_source(text, "")
+    assert root is not None, "it was loaded"
+    source = Document(root, "", PolicyDocument)
+    problems = [placed(Problem("", path=path), source) for path in paths]
+    return [(problem.line, problem.column) for problem in problems]

@@ -133,5 +133,10 @@ class PolicyDocument(Model):
 
     def scopes(self, server: str | None = None) -> tuple[EgressPolicy, ...]:
         """The egress scopes of a server (or of a command, with None), widest first; all must allow."""
+        return tuple(scope for _, scope in self.named_scopes(server))
+
+    def named_scopes(self, server: str | None = None) -> tuple[tuple[str, EgressPolicy], ...]:
+        """The same, each with where it stands in the document."""
         own = self.servers[server].egress if self.servers and server is not None else None
-        return tuple(scope for scope in (self.egress, own) if scope is not None)
+        named = (("egress", self.egress), (f"servers.{server}.egress", own))
+        return tuple((name, scope) for name, scope in named if scope is not None)

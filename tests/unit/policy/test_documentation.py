@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from sandboxd.policy.cases import run_cases
+from sandboxd.policy.lint import SEVERITIES
 from sandboxd.policy.loading import parse_policy
 from sandboxd.policy.schema import policy_schema
 
-PAGE = (Path(__file__).parents[3] / "docs" / "policy.md").read_text()
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "policy.md").read_text()
 SCHEMA = policy_schema()
 TOP = "(document)"
 
@@ -74,3 +77,15 @@ def test_every_key_says_what_it_means():
 @pytest.mark.parametrize("policy", re.findall(r"^```yaml\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL))
 def test_policies_in_the_text_are_valid(policy):
     parse_policy(policy, "docs/policy.md")
+
+
+def test_cases_in_the_text_hold_for_the_first_policy():
+    (policy, *_), (cases,) = (
+        re.findall(rf"^```{kind}\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL) for kind in ("yaml", "cases")
+    )
+    assert all(outcome.ok for outcome in run_cases(parse_policy(policy, "docs/policy.md"), cases, "docs/policy.md"))
+
+
+def test_every_finding_of_lint_is_listed_with_its_severity():
+    rows = re.findall(r"^\| `([a-z_]+)` \| (error|warning|info) \|", PAGE, flags=re.MULTILINE)
+    assert dict(rows) == SEVERITIES
