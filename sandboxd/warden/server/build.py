@@ -58,15 +58,20 @@ def drop_files(identity: Identity, files: Iterable[str]) -> None:
     root = _open_root(identity)
     try:
         for name in files:
-            path = PurePosixPath(name)
             with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                folder = _open_in_root(root, str(path.parent))
-                try:
-                    os.unlink(path.name, dir_fd=folder)
-                finally:
-                    os.close(folder)
+                _unlink_in_root(root, PurePosixPath(name))
+    except OSError as error:
+        raise SandboxdError("build_files", f"the build's files can't be removed: {error.strerror}") from None
     finally:
         os.close(root)
+
+
+def _unlink_in_root(root: int, path: PurePosixPath) -> None:
+    folder = _open_in_root(root, str(path.parent))
+    try:
+        os.unlink(path.name, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def _open_root(identity: Identity) -> int:

@@ -13,8 +13,6 @@ from urllib.parse import quote
 from sandboxd import limits
 from sandboxd.errors import SandboxdError
 
-_API = "/v1.41"
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -96,7 +94,8 @@ def open_docker(path: str, wait: float) -> socket.socket:
 
 def _head(method: str, target: str, query: dict[str, str] | None, body: Any, more: tuple[str, ...] = ()) -> bytes:
     pairs = "&".join(f"{name}={quote(value, safe='')}" for name, value in (query or {}).items())
-    lines = [f"{method} {_API}{target}{'?' + pairs if pairs else ''} HTTP/1.0", "Host: docker", *more]
+    # No version in the path: the daemon's own. No single one is known to Debian's oldest and Docker's newest daemon.
+    lines = [f"{method} {target}{'?' + pairs if pairs else ''} HTTP/1.0", "Host: docker", *more]
     payload = b""
     if isinstance(body, bytes):
         payload = body
