@@ -37,8 +37,8 @@ SHARED_HOSTS = (
     "docs.google.com", "script.google.com", "sites.google.com", "forms.gle", "dropbox.com",
     "content.dropboxapi.com", "onedrive.live.com", "1drv.ms", "graph.microsoft.com", "icloud.com", "mega.nz", "box.com",
     "huggingface.co", "kaggle.com", "colab.research.google.com", "archive.org", "web.archive.org",
-    "translate.goog", "cdn.jsdelivr.net", "unpkg.com", "esm.sh", "cdnjs.cloudflare.com", "registry.npmjs.org",
-    "upload.pypi.org", "hub.docker.com",
+    "translate.goog", "cdn.jsdelivr.net", "unpkg.com", "esm.sh", "cdnjs.cloudflare.com",
+    "hub.docker.com",
 )  # fmt: skip
 
 # Messengers whose bots and webhooks take any text from anyone who has a token of their own.
