@@ -208,17 +208,28 @@ def describe(plan: Plan, image: str, command: Sequence[str]) -> str:
     """One line: what runs and what it may reach. Arguments are left out: some hold tokens."""
     parts = [f"{command[0]} in {image} as {plan.agent}/{plan.workload}"]
     parts += [f"workspace {m.source} {'read-only' if m.read_only else 'writable'}" for m in plan.mounts]
-    parts.append(_reach(plan.policies))
+    parts.append(_reach(plan.policies, plan.workload))
     return "; ".join(parts)
 
 
-def _reach(policies: "tuple[EgressPolicy | AllowPolicy, ...]") -> str:
-    """The narrowest scope's allow rules; every wider one must allow it too."""
-    allowed = [_target(rule) for rule in (policies[-1].all_rules if policies else ()) if rule.action == "allow"]
+def _reach(policies: "tuple[EgressPolicy | AllowPolicy, ...]", workload: str) -> str:
+    """The narrowest scope's allow rules for this workload; every wider one must allow it too."""
+    rules = policies[-1].all_rules if policies else ()
+    allowed = [_target(rule) for rule in rules if rule.action == "allow" and _is_about(rule, workload)]
     if not allowed:
         return "no network"
     more = f" and {len(allowed) - 5} more" if len(allowed) > 5 else ""
     return f"may reach {', '.join(allowed[:5])}{more}"
+
+
+def _is_about(rule: "EgressRule | AllowRule", workload: str) -> bool:
+    from sandboxd.policy.shortform import AllowRule
+
+    if isinstance(rule, AllowRule):
+        return True
+    from sandboxd.policy.matching import applies_to
+
+    return applies_to(rule, workload)
 
 
 def _target(rule: "EgressRule | AllowRule") -> str:
