@@ -30,14 +30,15 @@ ALLOWED, REFUSED = "docs.demo.test", "private.demo.test"
 # included; the gateway does that, and can't be asked not to: hence --allow-private-ips.
 POLICY = f"""\
 agent: {{name: demo}}
+workspace: {{source: ., mode: ro}}
 servers:
   everything:
     package: "{EVERYTHING}"
+    workspace: none
   fetch:
     package: "{FETCH}"
     args: [--allow-private-ips, --ignore-robots-txt]
     env: {{SSL_CERT_FILE: /workspace/ca.pem}}
-    workspace: {{source: ., mode: ro}}
 egress:
   rules:
     - {{id: docs-tls, action: allow, workloads: ["mcp:fetch"], to: {{hosts: [{ALLOWED}], ports: [443]}}, proto: tls}}
@@ -145,6 +146,7 @@ def open_folder() -> Iterator[Path]:
 def main() -> int:
     """The whole journey; the exit code."""
     report, began = Report(), time.time()
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(began))
     report.section("package images (built inside a sealed container; a second time they are there)")
     for package in (EVERYTHING, FETCH):
         sandboxd("image", "build", package)
@@ -161,7 +163,7 @@ def main() -> int:
         anyio.run(meet_fetch, report, server(folder, "fetch", pins))
         check_site(report, site)
         report.section("sandboxd audit ls --agent demo")
-        print(sandboxd("audit", "ls", "--agent", "demo", "--since", str(int(began))), end="")
+        print(sandboxd("audit", "ls", "--agent", "demo", "--since", since), end="")
         report.section("the same in an MCP client's configuration")
         print(configuration(Path("/etc/sandboxd"), []))
     print(f"\n{'all as it must be' if not report.failed else f'{report.failed} ended otherwise than they must'}"
