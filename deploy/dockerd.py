@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ LOG = Path("/var/log/sandboxd-dockerd.log")
 # The daemon that we started: its pid and start time, so that never another process is stopped.
 OURS = Path("/run/sandboxd-dockerd")
 START_WAIT = 60.0
+# Where a daemon and its containerd note their pids: what was killed leaves them behind.
+PID_FILES = {Path("/run/docker.pid"): "dockerd", Path("/run/docker/containerd/containerd.pid"): "containerd"}
 
 
 def answers() -> bool:
@@ -106,16 +109,38 @@ def start() -> None:
 
 def _start_here() -> None:
     _mount_cgroups()
+    forget_dead()
+    if any(path.exists() for path, name in PID_FILES.items() if name == "dockerd"):
+        say("waiting for the dockerd that is starting")
+        _wait_until_it_answers(lambda: False)
+        return
     say(f"starting dockerd, log in {LOG}")
     with LOG.open("ab") as log:
         process = subprocess.Popen(
             ["dockerd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
         )
     OURS.write_text(f"{process.pid} {_started(process.pid)}")
+    _wait_until_it_answers(lambda: process.poll() is not None)
+
+
+def forget_dead() -> None:
+    """Removes pid files whose process is gone: the next process with that number would pass for a living daemon."""
+    for path, name in PID_FILES.items():
+        try:
+            pid = int(path.read_text())
+            alive = Path(f"/proc/{pid}/comm").read_text().strip() == name
+        except (OSError, ValueError):
+            alive = False
+        if not alive:
+            path.unlink(missing_ok=True)
+
+
+def _wait_until_it_answers(ended: Callable[[], bool]) -> None:
     end = time.monotonic() + START_WAIT
     while not answers():
-        if process.poll() is not None or time.monotonic() > end:
-            tail = "\n  ".join(line[:300] for line in LOG.read_text(errors="replace").splitlines()[-8:])
+        if ended() or time.monotonic() > end:
+            lines = LOG.read_text(errors="replace").splitlines() if LOG.exists() else []
+            tail = "\n  ".join(line[:300] for line in lines[-8:])
             raise SetupError(f"dockerd did not come up; it says\n  {tail}", f"all of it is in {LOG}")
         time.sleep(0.1)  # its socket is there before it answers: there is no event to wait for
 

@@ -5,6 +5,7 @@ build` and by `run` for a package it has no image of. Not here: what is installe
 """
 
 import contextlib
+import importlib
 import select
 import socket
 import time
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sandboxd import ids, limits
 from sandboxd.controller import install, packages
-from sandboxd.controller.collect import collect
 from sandboxd.controller.environment import BASICS
 from sandboxd.controller.packages import Installed, Recipe
 from sandboxd.controller.ports import Leases, PackageWarden
@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # they cost a tenth of a second, which a run whose image is t
 AGENT = "image"
 RESOURCES = Resources(memory=2 << 30, cpus=2.0, pids=512, nofile=16384, tmp=512 << 20)
 Report = Callable[[str], None]
+
+_LATE = ("gzip", "encodings.idna", "sandboxd.controller.collect", "sandboxd.policy.shortform")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +88,9 @@ def _find(warden: PackageWarden, name: str) -> ImageInfo | None:
 def _read_configuration(recipe: Recipe) -> "indexes.Configuration":
     """And import what a build needs, while the interpreter's files can be read for sure."""
     from sandboxd.controller import indexes
-    from sandboxd.policy.shortform import egress_from_allows
 
-    egress_from_allows(("tls://host.invalid:443",)).to_wire()
-    "host.invalid".encode("idna")
+    for late in _LATE:
+        importlib.import_module(late)
     return indexes.read_configuration(recipe.package)
 
 
@@ -131,6 +132,8 @@ def _index(warden: PackageWarden, leases: Leases, order: Order, report: Report) 
 
 
 def _ask_image(warden: PackageWarden, leases: Leases, base: ImageInfo, report: Report) -> str:
+    from sandboxd.controller.collect import collect
+
     spec = ContainerSpec(ids.sandbox_id(), AGENT, "build:npm", base.id)
     with open_sandbox(warden, spec, Scope(), leases, report) as sandbox:
         streams = sandbox.launch(("npm", "config", "get", "registry"), BASICS, "/")

@@ -4,8 +4,6 @@ A pinned npm or PyPI package is installed inside a sealed container and that is 
 needed. Called by `builds`, `run` and `image`. Not here: where the host's indexes are (`indexes`), running anything.
 """
 
-import base64
-import gzip
 import hashlib
 import json
 import re
@@ -232,6 +230,9 @@ def labels(recipe: Recipe, base: str, sandbox: str, installed: Installed) -> dic
 
 def pack_lock(lock: Sequence[Mapping[str, str]]) -> str:
     """As a label: JSON, in gzip and base64. Raises SandboxdError where it is too big for one."""
+    import base64  # these two here: a run whose image is there needs neither
+    import gzip
+
     text = json.dumps(lock, sort_keys=True, separators=(",", ":"))
     packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     if len(packed) > limits.PACKAGE_LOCK:
@@ -241,6 +242,9 @@ def pack_lock(lock: Sequence[Mapping[str, str]]) -> str:
 
 def unpack_lock(label: str) -> list[dict[str, str]]:
     """What `pack_lock` made."""
+    import base64
+    import gzip
+
     return json.loads(gzip.decompress(base64.b64decode(label)))
 
 

@@ -91,3 +91,18 @@ def test_ours_is_a_pid_with_its_start_time(tmp_path: Path, monkeypatch: pytest.M
     assert dockerd._ours() == me
     (tmp_path / "ours").write_text(f"{me} 1")  # the pid was given to another process since
     assert dockerd._ours() is None
+
+
+def test_pid_files_of_the_dead_are_forgotten_and_those_of_the_living_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    mine = Path(f"/proc/{os.getpid()}/comm").read_text().strip()
+    living, other, gone, broken = (tmp_path / name for name in ("living", "other", "gone", "broken"))
+    living.write_text(str(os.getpid()))
+    other.write_text(str(os.getpid()))  # the number was given to another program
+    gone.write_text(str(1 << 30))
+    broken.write_text("x")
+    names = {living: mine, other: "dockerd", gone: "dockerd", broken: "dockerd", tmp_path / "none": "dockerd"}
+    monkeypatch.setattr(dockerd, "PID_FILES", names)
+    dockerd.forget_dead()
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["living"]
