@@ -6,7 +6,6 @@ A refusal is an answer; a bug is refused as `internal` and told on stderr withou
 import contextlib
 import os
 import socket
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -107,7 +106,9 @@ def _done(_: None) -> Reply:
 
 def report_bug(where: str, error: BaseException) -> None:
     """A fault's kind and place on stderr; never a value, which could be a secret."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown place"
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "unknown place"
     with contextlib.suppress(OSError):  # a closed stderr must not end the others' sandboxes
         os.write(2, f"sandboxd: warden: {where}: {type(error).__name__} at {place}\n".encode())

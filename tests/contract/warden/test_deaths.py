@@ -17,6 +17,7 @@ import pytest
 from sandboxd.settings import Settings
 from sandboxd.warden import protocol as p
 from sandboxd.warden.client import WardenClient, read_exit
+from sandboxd.warden.server.cgroups import cgroup_of
 from sandboxd.warden.server.engine import Engine
 from sandboxd.warden.server.guardian import fork_processes
 from sandboxd.warden.server.reap import reap
@@ -183,6 +184,18 @@ def test_the_gate_itself(start: Start, engine: Engine, settings: Settings) -> No
     run = start("launch")
     kill(run.pid)
     engine.wait_removed(run.container)
+    kill(run.controller)
+    nothing_left(run, engine, settings)
+
+
+def test_restarted_by_someone_else(start: Start, engine: Engine, settings: Settings) -> None:
+    """A restart is a new, unsealed namespace: in it the gate waits for orders that never come, and nothing else."""
+    run = start("launch")
+    subprocess.run(["docker", "restart", "-t", "0", run.container], check=True, capture_output=True)
+    found = engine.inspect_or_none(run.container)
+    if found and found["State"]["Pid"]:
+        group = cgroup_of(found["State"]["Pid"])
+        assert len(group.pids()) <= 1
     kill(run.controller)
     nothing_left(run, engine, settings)
 
