@@ -189,9 +189,10 @@ def test_the_gate_itself(start: Start, engine: Engine, settings: Settings) -> No
 
 
 def test_restarted_by_someone_else(start: Start, engine: Engine, settings: Settings) -> None:
-    """A restart is a new, unsealed namespace: in it the gate waits for orders that never come, and nothing else."""
+    """A restart is a new, unsealed namespace: Docker removes the container instead, or in it the gate waits for orders
+    that never come, and nothing else runs."""
     run = start("launch")
-    subprocess.run(["docker", "restart", "-t", "0", run.container], check=True, capture_output=True)
+    subprocess.run(["docker", "restart", "-t", "0", run.container], check=False, capture_output=True)
     found = engine.inspect_or_none(run.container)
     if found and found["State"]["Pid"]:
         group = cgroup_of(found["State"]["Pid"])
