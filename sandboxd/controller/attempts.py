@@ -38,7 +38,7 @@ quotactl 179 0 0 0 0; fsopen 430 0 0; mknod 133 0 0x21B6 0; iopl 172 3; settimeo
 HTTP = b"GET / HTTP/1.1\r\nHost: sandboxd.test\r\n\r\n"
 
 libc = ctypes.CDLL(None, use_errno=True)
-config: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+config: dict[str, Any] = {}
 attempts: list[tuple[str, str, Callable[[], Seen]]] = []
 
 
@@ -380,6 +380,7 @@ def declare_kernel() -> None:
 
 
 def main() -> None:
+    config.update(json.loads(sys.argv[1]))
     declare()
     for promise, name, function in attempts:
         try:
