@@ -172,9 +172,9 @@ class _Lines:
         self._first = False
 
 
-# Of a column: its width, or a share of what is left (negative). The second line is left out on a narrow terminal.
+# Of a column: its width, or a share of what is left (negative). The second line is for terminals that are not narrow.
 _COLUMNS = {"time": 14, "id": 10, "event": 8, "destination": -6, "verdict": 10, "rule": -2, "reason": 14}
-_WIDE_COLUMNS = {"who": -3, "out / in": 13}
+_WIDE_COLUMNS = {"event": 13, "reason": 19, "who": -3, "out / in": 13}
 _NARROW = 110
 _ID_SHOWN = 10
 
