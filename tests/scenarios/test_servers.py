@@ -119,4 +119,4 @@ def test_fetch_reaches_what_is_allowed_and_nothing_else(
                      ("request", "https", "secure.test")}  # fmt: skip
     denied = {(r["event"], r["reason"]) for r in command.audit("--verdict", "deny")}
     assert ("dns", "no_match") in denied
-    assert ("decision", "no_match") in denied
+    assert ("decision", "floor_metadata") in denied
