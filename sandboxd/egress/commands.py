@@ -1,54 +1,54 @@
 """The vocabulary between a flow (pure) and the pump that performs it: events in, commands out (`egress.flow`)."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from sandboxd import limits
 from sandboxd.audit.events import Event
+from sandboxd.channel import message
 from sandboxd.reasons import Reason
 
 # --- events: what happened ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ClientData:
     """Bytes from inside."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ClientEof:
     """Inside closed its sending half."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ClientLost:
     """Inside reset or vanished."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Resolved:
     """Packed addresses (4 or 16 bytes) of the host, in the resolver's order; empty: it has none."""
 
     addresses: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ResolveFailed:
     """No answer."""
 
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Connected:
     """The upstream connection stands, to this packed address."""
 
     address: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ConnectFailed:
     """Every address refused or was silent."""
 
@@ -56,31 +56,31 @@ class ConnectFailed:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class UpstreamData:
     """Bytes from outside."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class UpstreamEof:
     """Outside closed its sending half."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class UpstreamLost:
     """Outside reset or vanished."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class TimedOut:
     """The timer of this name ran out."""
 
     timer: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class SpliceEnded:
     """A splice is over: bytes inside→outside and outside→inside, and how: `eof` both ways, `client_lost`,
     `upstream_lost`, `idle`."""
@@ -90,7 +90,7 @@ class SpliceEnded:
     how: Literal["eof", "client_lost", "upstream_lost", "idle"]
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Revoked:
     """The policy or the sandbox is gone, or this is a bug's end. Bytes that a splice passed until now."""
 
@@ -107,14 +107,14 @@ InputEvent = (
 # --- commands: what to do -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Resolve:
     """Ask upstream for the addresses of `host`, already canonical."""
 
     host: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Dial:
     """Connect to the first of `addresses` (packed, vetted) that answers, within `seconds` in all."""
 
@@ -123,45 +123,45 @@ class Dial:
     seconds: float = limits.CONNECT
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ToClient:
     """Send inside."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class ToUpstream:
     """Send outside."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class EofUpstream:
     """Close the sending half towards outside."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class EofClient:
     """Close the sending half towards inside."""
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Splice:
     """From here on bytes pass both ways unread until both ends or `idle` seconds of silence: then SpliceEnded."""
 
     idle: float
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Close:
     """Close both ends, after what was sent; `reset` sends RST inside instead of FIN. The flow is over."""
 
     reset: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class StartTimer:
     """`TimedOut(timer)` after `seconds`; a second one of that name replaces the first."""
 
@@ -169,14 +169,14 @@ class StartTimer:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class StopTimer:
     """Forget it."""
 
     timer: str
 
 
-@dataclass(frozen=True, slots=True)
+@message
 class Record:
     """Emit an audit record. Where the sink refuses it the pump closes the flow with a reset: nothing may pass that
     was not recorded."""
