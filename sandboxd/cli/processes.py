@@ -66,12 +66,7 @@ def make_directories(settings: Settings) -> None:
 
 def _load_gateway(settings: Settings) -> "Callable[[socket.socket], int]":
     from sandboxd.egress.gateway.process import run_gateway
-    from sandboxd.policy.egress import EgressPolicy
-    from sandboxd.policy.hosts import load_suffix_list
 
-    load_suffix_list()
-    # Models are built at their first use, and that imports: it must be now.
-    EgressPolicy.from_wire(EgressPolicy().to_wire())
     return partial(run_gateway, settings=settings)
 
 

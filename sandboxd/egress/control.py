@@ -13,7 +13,7 @@ from sandboxd.settings import Pin
 @message
 class Register:
     """Apply `policies` to `sandbox`: the scopes that must all allow, widest first, each as plain JSON
-    (`EgressPolicy.to_wire`, `.from_wire`); none of them denies everything. A second registration replaces the
+    (`EgressPolicy.to_wire`, read by `policy.wire`); none of them denies everything. A second registration replaces the
     first. `canary` is what the gateway answers on the probe's address. `revision` counts, `hash` is the policy
     document's."""
 

@@ -6,15 +6,18 @@ Called by `matching` before it compiles, and by `checks` to tell a person where.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sandboxd.policy.egress import EgressPolicy, EgressRule, TlsOptions
 from sandboxd.policy.hosts import HostPattern
 from sandboxd.policy.problems import Problem
-from sandboxd.policy.values import Network
+from sandboxd.policy.rules import Network, Policy, Rule
+
+# As a `tls` rule without options is read: splice, no_sni deny, ech deny.
+_TLS_DEFAULTS = ("splice", "deny", "deny")
 
 
-def options_of(rule: EgressRule, *, by_name: bool = True) -> tuple[object, ...]:
+def options_of(rule: Rule, *, by_name: bool = True) -> tuple[object, ...]:
     """All of an allow rule that says how, not where; `by_name`: of connections to its hosts."""
-    tls = (rule.tls or TlsOptions()) if rule.proto == "tls" else None
+    tls = (rule.tls.handling, rule.tls.no_sni, rule.tls.ech) if rule.tls else _TLS_DEFAULTS
+    tls = tls if rule.proto == "tls" else None
     private = rule.allow_private if by_name else None
     return (rule.proto, tls, rule.http, rule.credentials, rule.mode, rule.until, private, rule.tools)
 
@@ -24,12 +27,12 @@ class _Member:
     """An allow rule at one of its places; `number`: where it stands in the policy."""
 
     number: int
-    rule: EgressRule
+    rule: Rule
     place: HostPattern | Network
     options: tuple[object, ...]
 
 
-def contradictions(policy: EgressPolicy) -> list[Problem]:
+def contradictions(policy: Policy) -> list[Problem]:
     """Allow rules, equally specific for some destination, with different options. `path` is `rules[N]`."""
     problems: list[Problem] = []
     groups: dict[tuple[object, ...], dict[tuple[object, ...], _Member]] = {}
@@ -45,7 +48,7 @@ def contradictions(policy: EgressPolicy) -> list[Problem]:
     return list(dict.fromkeys(problems))
 
 
-def _places(rule: EgressRule) -> Iterator[tuple[tuple[object, ...], HostPattern | Network]]:
+def _places(rule: Rule) -> Iterator[tuple[tuple[object, ...], HostPattern | Network]]:
     """Where the rule stands; only places with the same key can be equally specific for one destination."""
     for port in rule.to.ports or ():
         for pattern in rule.to.hosts or ():
@@ -65,7 +68,7 @@ def _contradictions_within(members: list[_Member], problems: list[Problem]) -> N
                 break
 
 
-def _together(one: EgressRule, other: EgressRule) -> bool:
+def _together(one: Rule, other: Rule) -> bool:
     """Whether some workload is under both rules."""
     if one.workloads is None or other.workloads is None:
         return True

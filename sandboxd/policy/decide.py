@@ -7,7 +7,6 @@ and the gateway's DNS; the only place where a verdict is made.
 from ipaddress import ip_network
 
 from sandboxd.policy.addresses import classify
-from sandboxd.policy.egress import PRIVATE_RANGES, is_within
 from sandboxd.policy.hosts import literal_address
 from sandboxd.policy.indexes import CompiledRule
 from sandboxd.policy.matching import CompiledEgress, Scope
@@ -22,8 +21,8 @@ from sandboxd.policy.requests import (
     Target,
     TlsRequest,
 )
+from sandboxd.policy.rules import PRIVATE_RANGES, Network, is_within
 from sandboxd.policy.speech import judge_http, judge_tls
-from sandboxd.policy.values import Network
 from sandboxd.policy.words import deny, deny_by, deny_unmatched, describe
 from sandboxd.reasons import Layer, Reason
 

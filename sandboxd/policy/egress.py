@@ -3,17 +3,17 @@
 Not here: what it means for a request (`matching`, `decide`). Called by `models`, the gateway and the short forms.
 """
 
-from ipaddress import ip_network
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler, WithJsonSchema, model_validator
 from pydantic_core import core_schema
 
 from sandboxd import limits as bounds
-from sandboxd.policy.addresses import IPV4_BLOCKS, IPV6_BLOCKS, is_floor
+from sandboxd.policy.addresses import is_floor
 from sandboxd.policy.hosts import HostPattern
 from sandboxd.policy.origins import Origin, parse_origin
 from sandboxd.policy.paths import path_problem
+from sandboxd.policy.rules import PRIVATE_RANGES, Network, is_within
 from sandboxd.policy.values import (
     NAME,
     Cidr,
@@ -21,7 +21,6 @@ from sandboxd.policy.values import (
     Form,
     HeaderName,
     Model,
-    Network,
     NotYet,
     Only,
     Port,
@@ -35,12 +34,6 @@ from sandboxd.policy.values import (
 )
 
 ORIGIN_SCHEMES = ("https", "http")
-PRIVATE_RANGES = tuple(ip_network(block.network) for block in (*IPV4_BLOCKS, *IPV6_BLOCKS) if block.floor is None)
-
-
-def is_within(block: Network, *others: Network) -> bool:
-    """Whether all of `block` lies inside one of `others`."""
-    return any(block.version == other.version and block.subnet_of(other) for other in others)  # pyright: ignore[reportArgumentType]
 
 
 def _parse_pattern(text: str) -> HostPattern:

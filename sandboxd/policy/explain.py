@@ -15,6 +15,7 @@ from sandboxd.policy.hosts import HostPattern, InvalidHostError, canonical_host,
 from sandboxd.policy.indexes import CompiledRule
 from sandboxd.policy.matching import CompiledEgress, Scope, applies_to, compile_egress
 from sandboxd.policy.requests import ConnectRequest, Decision, DnsRequest, HttpRequest, Target
+from sandboxd.policy.rules import Rule
 from sandboxd.policy.values import Network
 from sandboxd.reasons import Layer, Reason
 from sandboxd.settings import Pin
@@ -272,7 +273,7 @@ def _addresses(
                 yield Step("note", f"refused: {', '.join(map(str, rule.to.cidrs))}", named.name, rule.id)
 
 
-def _private(rule: EgressRule) -> list[str]:
+def _private(rule: Rule) -> list[str]:
     return [str(ip_network(block)) for block in rule.allow_private or ()]
 
 

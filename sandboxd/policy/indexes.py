@@ -6,10 +6,9 @@ Owns which rule is the most specific one. Not here: what a rule that was found m
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sandboxd.policy.egress import EgressRule
 from sandboxd.policy.hosts import HostPattern, PatternKind
 from sandboxd.policy.requests import Decision, Host, Proto
-from sandboxd.policy.values import Network
+from sandboxd.policy.rules import Network, Rule
 from sandboxd.reasons import Layer, Reason, Verdict
 
 
@@ -19,7 +18,7 @@ class CompiledRule:
 
     __slots__ = ("_allowed", "id", "proto", "rule")
 
-    def __init__(self, rule: EgressRule) -> None:
+    def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.id = rule.id
         self.proto: Proto | None = rule.proto

@@ -9,11 +9,11 @@ from ipaddress import ip_address
 
 from sandboxd import limits as bounds
 from sandboxd.policy.contradictions import contradictions
-from sandboxd.policy.egress import EgressPolicy, EgressRule
 from sandboxd.policy.hosts import canonical_host
 from sandboxd.policy.indexes import AddressIndex, CompiledRule, HostIndex
 from sandboxd.policy.problems import PolicyError, Problem
 from sandboxd.policy.requests import Host
+from sandboxd.policy.rules import Policy, Rule
 from sandboxd.settings import Pin
 
 
@@ -60,7 +60,7 @@ class CompiledEgress:
         return self.pins.get(host)
 
 
-def compile_egress(policies: Sequence[EgressPolicy], *, workload: str, pins: Sequence[Pin]) -> CompiledEgress:
+def compile_egress(policies: Sequence[Policy], *, workload: str, pins: Sequence[Pin]) -> CompiledEgress:
     """All `policies` must allow what `workload` asks for; denies of any stand.
 
     Raises PolicyError where rules contradict each other or a name has two pins.
@@ -73,7 +73,7 @@ def compile_egress(policies: Sequence[EgressPolicy], *, workload: str, pins: Seq
     return CompiledEgress(scopes, compiled_pins, _compile_limits(policies))
 
 
-def _compile_scope(policy: EgressPolicy, workload: str) -> Scope:
+def _compile_scope(policy: Policy, workload: str) -> Scope:
     scope = Scope()
     for rule in policy.all_rules:
         own = applies_to(rule, workload)
@@ -87,14 +87,14 @@ def _compile_scope(policy: EgressPolicy, workload: str) -> Scope:
     return scope
 
 
-def applies_to(rule: EgressRule, workload: str) -> bool:
+def applies_to(rule: Rule, workload: str) -> bool:
     """Whether the rule is about this workload."""
     if rule.workloads is None or workload in rule.workloads:
         return True
     return workload.startswith("mcp:") and "mcp:*" in rule.workloads
 
 
-def _add(rule: EgressRule, hosts: HostIndex, cidrs: AddressIndex) -> None:
+def _add(rule: Rule, hosts: HostIndex, cidrs: AddressIndex) -> None:
     compiled = CompiledRule(rule)
     for port in rule.to.ports or (None,):
         for pattern in rule.to.hosts or ():
@@ -117,7 +117,7 @@ def _compile_pins(pins: Sequence[Pin], problems: list[Problem]) -> dict[str, Pin
     return compiled
 
 
-def _compile_limits(policies: Sequence[EgressPolicy]) -> CompiledLimits:
+def _compile_limits(policies: Sequence[Policy]) -> CompiledLimits:
     given = [p.limits for p in policies if p.limits]
     default = CompiledLimits()
     return CompiledLimits(

@@ -32,8 +32,9 @@ class Origin:
         return f"{self.proto}://{where}:{self.port}"
 
 
-def parse_origin(text: str, schemes: tuple[str, ...]) -> Origin:
-    """`text` as an origin of one of `schemes`. Raises ValueError that says what was expected."""
+def parse_origin(text: str, schemes: tuple[str, ...], *, shared: bool = False) -> Origin:
+    """`text` as an origin of one of `schemes`; `shared` as in `HostPattern.parse`. Raises ValueError: what was
+    expected."""
     found = _FORM.fullmatch(text)
     expected = f"expected {' or '.join(f'{s}://HOST[:PORT]' for s in schemes)}"
     if not found:
@@ -50,7 +51,7 @@ def parse_origin(text: str, schemes: tuple[str, ...]) -> Origin:
     proto, default = _SCHEMES[scheme]
     if port is None and default is None:
         raise ValueError(f"{scheme}:// needs a port; expected {scheme}://HOST:PORT")
-    pattern, network = _host(host)
+    pattern, network = _host(host, shared)
     return Origin(proto, pattern, network, port or default or 0)
 
 
@@ -68,9 +69,9 @@ def _split_port(rest: str) -> tuple[str, int | None]:
     return host, int(text)
 
 
-def _host(text: str) -> tuple[HostPattern | None, IPv4Network | IPv6Network | None]:
+def _host(text: str, shared: bool) -> tuple[HostPattern | None, IPv4Network | IPv6Network | None]:
     try:
         address = ip_address(text)
     except ValueError:
-        return HostPattern.parse(text), None
+        return HostPattern.parse(text, shared=shared), None
     return None, ip_network(address.packed)

@@ -49,7 +49,7 @@ class AllowPolicy:
         return self.rules
 
     def to_wire(self) -> dict[str, Any]:
-        """What `EgressPolicy.from_wire` reads."""
+        """What `wire.read_wire` and `EgressPolicy.from_wire` read."""
         return {"rules": [_wire(rule) for rule in self.rules]}
 
 

@@ -3,11 +3,11 @@ looks beyond name and port."""
 
 from collections.abc import Sequence
 
-from sandboxd.policy.egress import EgressRule
 from sandboxd.policy.hosts import InvalidHostError, audit_name, canonical_host, literal_address
 from sandboxd.policy.indexes import CompiledRule
 from sandboxd.policy.paths import path_matches
 from sandboxd.policy.requests import Decision, HttpRequest, Target, TlsRequest
+from sandboxd.policy.rules import Rule
 from sandboxd.policy.words import deny_after, describe
 from sandboxd.reasons import Layer, Reason
 
@@ -80,7 +80,7 @@ def _http_problem(connect: Decision, request: HttpRequest) -> tuple[Reason, str]
     return None
 
 
-def _request_matches(rule: EgressRule, request: HttpRequest) -> bool:
+def _request_matches(rule: Rule, request: HttpRequest) -> bool:
     return any(
         (match.methods is None or request.method in match.methods)
         and (match.paths is None or any(path_matches(path, request.path) for path in match.paths))

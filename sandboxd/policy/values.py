@@ -25,14 +25,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-_NUMBER = r"(0|[1-9][0-9]{0,11})(\.[0-9]{1,6})?"
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+from sandboxd.policy.rules import Network
+from sandboxd.policy.units import DURATION_FORM, NUMBER, parse_scaled, parse_seconds
+
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _PER = {"s": 1, "m": 60, "min": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
-_DURATION_FORM = rf"^{_NUMBER}(ms|s|m|h|d)$"
-_SIZE_FORM = rf"^{_NUMBER}(B|KiB|MiB|GiB|TiB)$"
+_SIZE_FORM = rf"^{NUMBER}(B|KiB|MiB|GiB|TiB)$"
 _COUNT_RATE_FORM = r"^(0|[1-9][0-9]{0,11})/(s|m|min|h|hour|d|day)$"
-_SIZE_RATE_FORM = rf"^{_NUMBER}(B|KiB|MiB|GiB|TiB)/(s|m|min|h|hour|d|day)$"
+_SIZE_RATE_FORM = rf"^{NUMBER}(B|KiB|MiB|GiB|TiB)/(s|m|min|h|hour|d|day)$"
 
 
 def refuse(message: str, expected: str = "") -> PydanticCustomError:
@@ -119,22 +119,20 @@ def text_form(parse: Callable[[str], Any]) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-def _scaled(text: str, form: str, units: dict[str, Any], expected: str) -> float:
-    found = re.fullmatch(form, text)
-    if not found:
-        raise refuse(f"expected {expected}")
-    return float(found[1] + (found[2] or "")) * units[found[3]]
-
-
 def parse_duration(text: str) -> float:
     """Seconds."""
-    return _scaled(text, _DURATION_FORM, _SECONDS, "a duration with its unit, such as 500ms, 10s, 5m, 2h or 7d")
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise refuse(str(error)) from None
 
 
 def parse_size(text: str) -> int:
     """Bytes."""
-    size = _scaled(text, _SIZE_FORM, _BYTES, "a size with its unit, such as 64KiB, 512MiB or 2GiB")
-    return int(size)
+    try:
+        return int(parse_scaled(text, _SIZE_FORM, _BYTES, "a size with its unit, such as 64KiB, 512MiB or 2GiB"))
+    except ValueError as error:
+        raise refuse(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +192,7 @@ def written(form: Callable[[Any], str]) -> PlainSerializer:
 
 
 Seconds = Annotated[
-    float, text_form(parse_duration), written(format_duration), _json_form(_DURATION_FORM, "10s", "5m")
+    float, text_form(parse_duration), written(format_duration), _json_form(DURATION_FORM, "10s", "5m")
 ]  # fmt: skip
 Bytes = Annotated[int, text_form(parse_size), written(format_size), _json_form(_SIZE_FORM, "64MiB", "2GiB")]
 
@@ -212,8 +210,6 @@ CountRate = Annotated[
 SizeRate = Annotated[
     Rate, _RateSchema(), text_form(parse_size_rate), written(_format_size_rate), _json_form(_SIZE_RATE_FORM, "2GiB/day")
 ]  # fmt: skip
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def parse_network(text: str) -> Network:

@@ -18,8 +18,9 @@ from sandboxd.clock import Clock
 from sandboxd.egress.control import REQUESTS, Failed, Flush, Ok, RecordSandbox, Register, Unregister
 from sandboxd.egress.gateway.sandboxes import AlreadyRegisteredError, Registration, Sandboxes
 from sandboxd.egress.gateway.threads import LoopEndedError, on_loop
-from sandboxd.policy.egress import EgressPolicy
 from sandboxd.policy.matching import compile_egress
+from sandboxd.policy.problems import PolicyError
+from sandboxd.policy.wire import read_wire
 
 log = logging.getLogger(__name__)
 
@@ -96,9 +97,9 @@ class Session:
 
     def _registration(self, message: Register) -> Registration:
         try:
-            policies = [EgressPolicy.from_wire(policy) for policy in message.policies]
+            policies = [read_wire(policy) for policy in message.policies]
             compiled = compile_egress(policies, workload=message.workload, pins=message.pins)
-        except ValueError as error:
+        except (ValueError, PolicyError) as error:
             raise _Problem("bad_policy", str(error)) from None
         subject = Subject(
             message.tenant, message.agent, message.sandbox, message.workload, message.revision, message.hash
