@@ -126,6 +126,7 @@ def _child(name: str, work: Callable[[], int], keep: tuple[socket.socket, ...]) 
     code = 125
     try:
         prctl.set_name(name)
+        prctl.forget_environment()
         _release_descriptors(keep)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)

@@ -16,6 +16,26 @@ def forbid_new_privileges() -> None:
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
+# What a process of ours may need of the environment, and by which settings file an operator tells whose it is.
+_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "SANDBOXD_SETTINGS")
+
+
+def forget_environment() -> None:
+    """Drop the environment that came with the fork: it may hold the caller's secrets, and this process needs none.
+    The text that the kernel put on the stack is overwritten too."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    block = ctypes.POINTER(ctypes.c_void_p).in_dll(_libc, "environ")
+    texts: list[int] = []
+    while text := block[len(texts)]:
+        texts.append(text)
+    os.environ.clear()
+    for text in texts:
+        content = ctypes.string_at(text)
+        if content.partition(b"=")[0].decode(errors="replace") not in kept:
+            ctypes.memset(text, 0, len(content))
+    os.environ.update(kept)
+
+
 def be_undumpable() -> None:
     """No core, and nobody of equal uid reads our memory through /proc or ptrace."""
     _prctl(_PR_SET_DUMPABLE, 0)
