@@ -1,7 +1,7 @@
 """The gateway process: the only one that parses what the network and the sandboxes say (design.md 4).
 
-Unprivileged already when it begins. Owns the event loop and the order of start and end. Called in the forked child by
-`warden.server.guardian`'s wiring.
+Unprivileged already when it begins. Owns the event loop and the order of start and end. Called in the child that
+`warden.server.guardian` forks, by way of `cli.processes`.
 """
 
 import asyncio
