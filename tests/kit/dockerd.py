@@ -24,7 +24,17 @@ def open_dockerd(runsc_arguments: Sequence[str] = RUNSC_ARGUMENTS) -> Generator[
     runtimes = {"runsc": {"path": runsc, "runtimeArgs": list(runsc_arguments)}}
     (folder / "daemon.json").write_text(json.dumps({"runtimes": runtimes}))
     options = {"config-file": "daemon.json", "data-root": "data", "exec-root": "exec", "pidfile": "pid"}
-    command = ["dockerd", "-H", f"unix://{path}", "--bridge=none", "--iptables=false", "--ip-forward=false"]
+    # In a network namespace of its own: a daemon without a bridge takes the host's docker0 away.
+    command = [
+        "unshare",
+        "--net",
+        "dockerd",
+        "-H",
+        f"unix://{path}",
+        "--bridge=none",
+        "--iptables=false",
+        "--ip-forward=false",
+    ]
     command += [f"--{name}={folder / value}" for name, value in options.items()]
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as daemon:
         try:
