@@ -106,6 +106,14 @@ static int pin(int pairs) { /* fill sockets that nobody reads; how many bytes we
   for (;;) pause();
 }
 
+/* Opens pseudo terminals until it may not. */
+static int terminals(void) {
+  int count = 0;
+  while (open("/dev/ptmx", O_RDWR | O_NOCTTY) >= 0) count++;
+  printf("%d %s\n", count, strerrorname_np(errno));
+  return 0;
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   if (!strcmp(what, "echo")) return echo();
@@ -114,6 +122,7 @@ int main(int argc, char **argv) {
   if (!strcmp(what, "deaf")) return linger(1);
   if (!strcmp(what, "hog")) return hog((size_t)atoi(argv[2]));
   if (!strcmp(what, "pin")) return pin(atoi(argv[2]));
+  if (!strcmp(what, "terminals")) return terminals();
   if (!strcmp(what, "serve")) return serve(atoi(argv[2]));
   if (!strcmp(what, "dial")) return dial(argv[2], atoi(argv[3]));
   if (!strcmp(what, "write")) return write_file(argv[2], argv[3], 0644);

@@ -5,29 +5,20 @@ itself: run by anyone else's `docker run` it ends at once. Called by `sandboxes`
 """
 
 import contextlib
-import ctypes
 import io
 import os
 import re
-import select
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
 from sandboxd.errors import SandboxdError
 from sandboxd.warden.server.engine import Engine
 from sandboxd.warden.server.identity import Identity
+from sandboxd.warden.server.root import open_in_root, open_root
 
 _NAME = re.compile(r"([a-z0-9]+(?:[._/-]+[a-z0-9]+)*):([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})")
 _LABEL = re.compile(r"sandboxd\.[a-z0-9.-]{1,64}")
 _CONTAINER_LABELS = ("sandbox", "agent", "workload", "run", "owner", "owner-start", "uid")
-
-_OPENAT2 = 437
-_RESOLVE_IN_ROOT = 0x10
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 def pack_files(files: Mapping[str, str], uid: int) -> bytes:
@@ -55,45 +46,21 @@ def pack_files(files: Mapping[str, str], uid: int) -> bytes:
 def drop_files(identity: Identity, files: Iterable[str]) -> None:
     """Unlink the build's files from the container's root. Links inside lead nowhere but inside: the kernel resolves
     every name within that root."""
-    root = _open_root(identity)
-    try:
-        for name in files:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                _unlink_in_root(root, PurePosixPath(name))
-    except OSError as error:
-        raise SandboxdError("build_files", f"the build's files can't be removed: {error.strerror}") from None
-    finally:
-        os.close(root)
+    with open_root(identity) as root:
+        try:
+            for name in files:
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                    _unlink_in_root(root, PurePosixPath(name))
+        except OSError as error:
+            raise SandboxdError("build_files", f"the build's files can't be removed: {error.strerror}") from None
 
 
 def _unlink_in_root(root: int, path: PurePosixPath) -> None:
-    folder = _open_in_root(root, str(path.parent))
+    folder = open_in_root(root, str(path.parent))
     try:
         os.unlink(path.name, dir_fd=folder)
     finally:
         os.close(folder)
-
-
-def _open_root(identity: Identity) -> int:
-    """The container's root; it is that one because the gate still lives after the opening."""
-    ended = SandboxdError("not_running", "the build has ended", hint="it can only be committed while it runs")
-    try:
-        root = os.open(f"/proc/{identity.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        raise ended from None
-    if select.select([identity.pidfd], [], [], 0)[0]:
-        os.close(root)
-        raise ended
-    return root
-
-
-def _open_in_root(root: int, path: str) -> int:
-    how = _OpenHow(os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT)
-    fd = _libc.syscall(_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
-    if fd < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), path)
-    return fd
 
 
 def commit(engine: Engine, container: str, name: str, labels: Mapping[str, str]) -> str:

@@ -26,6 +26,7 @@ from sandboxd.warden.server.namespace import run_inside
 from sandboxd.warden.server.orders import encode_orders
 from sandboxd.warden.server.probe import probe_namespace
 from sandboxd.warden.server.seal import seal_namespace
+from sandboxd.warden.server.terminals import bound_terminals
 from sandboxd.warden.server.workload import Workload, accept_lifeline, kill_process
 
 
@@ -115,6 +116,8 @@ class Sandbox:
         assert self.files
         self.identity = identify(self.host.engine, self.container, self.files.gate, self.spec.runtime)
         self.identity.cgroup.limit_sockets()
+        if self.spec.runtime == "runc":  # gVisor's terminals are its own
+            bound_terminals(self.identity, limits.TERMINALS)
         listening = seal_namespace(self.identity.netns)
         self.lifeline = listening.lifeline
         self.host.gateway.add(self.id, listening.capture)

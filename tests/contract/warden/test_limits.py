@@ -69,6 +69,19 @@ def test_sockets_take_no_memory_of_the_host(client: WardenClient, image: str, en
     assert pinned < 128 << 20
 
 
+def test_terminals_are_left_for_others(client: WardenClient, image: str) -> None:
+    assert run_to_end(client, spec_of(image), "workload", "terminals") == f"{limits.TERMINALS} ENOSPC\n"
+
+
+def test_terminals_that_an_image_covers(client: WardenClient, built: Path) -> None:
+    name = f"sandboxd-test/covered:{os.getpid()}"
+    import_image(name, {"bin/workload": (built / "workload").read_bytes()}, 'VOLUME ["/dev/pts"]')
+    try:
+        assert run_to_end(client, spec_of(name), "workload", "terminals") == "0 ENOENT\n"
+    finally:
+        subprocess.run(["docker", "image", "rm", "-f", name], check=True, capture_output=True)
+
+
 def test_too_much_memory(client: WardenClient, image: str) -> None:
     running = launch(client, spec_of(image, resources=p.Resources(memory=32 << 20)), "workload", "hog", "256")
     assert read_exit(running.exit) == p.Exited(137, oom=True)
