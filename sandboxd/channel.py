@@ -137,7 +137,7 @@ def _exactly(sock: socket.socket, count: int, fds: list[int]) -> bytes | None:
 def _parse(body: bytes, known: Registry) -> Any:
     try:
         name, fields = json.loads(body)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ChannelError(f"not a message: {error}") from None
     if not isinstance(name, str) or name not in known:
         raise ChannelError(f"unknown message {name!r}; expected one of {', '.join(sorted(known))}")

@@ -103,6 +103,8 @@ BUILD_FILES = 64
 BUILD_FILES_SIZE = 4 * MIB
 # cgroup v1 only: 40 connections to oneself would pin 250 MiB uncharged (sealing.md).
 SOCKET_MEMORY = 32 * MIB
+# Volumes an image may declare: each is covered by a file system in memory.
+VOLUMES = 64
 # Pseudo terminals of a sandbox; all containers of a host share about 3,000.
 TERMINALS = 64
 # Orders sent → the gate's lifeline comes in; it is a fork and a connect away.

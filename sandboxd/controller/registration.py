@@ -85,6 +85,7 @@ class Registration:
         with self._lock:
             if self._session is None:
                 session = self._connect()
+                session.settimeout(limits.GATEWAY_REGISTER)  # a gateway that is silent is as good as dead
                 try:
                     _ask(session, self._register)
                 except BaseException:

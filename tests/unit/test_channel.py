@@ -43,6 +43,8 @@ def test_end_is_none_and_half_a_message_an_error() -> None:
     [
         (b"17", "not a message"),
         (b"{", "not a message"),
+        (b"[" * 50_000, "not a message"),
+        (b'["Start", {"sandbox": ' + b'{"a":' * 10_000, "not a message"),
         (b'["Nope", {}]', "unknown message"),
         (b'["Start", {}]', "'sandbox' is missing"),
         (b'["Start", {"sandbox": "s", "more": 1}]', "unknown field 'more'"),

@@ -4,6 +4,7 @@ Not here: what a container may be (`hardening`) or when a call is allowed (`sand
 for reaping, by the guardian.
 """
 
+import re
 import socket
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,6 +16,8 @@ from sandboxd.warden.server import docker_http
 from sandboxd.warden.server.docker_http import Answer
 
 Json = dict[str, Any]
+# A name or id of an image, never a path to another part of the API: no component of a name begins with a dot.
+_IMAGE = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Engine:
 
     def inspect_image(self, name: str) -> Json:
         """All that Docker knows of an image. Raises SandboxdError `image_missing`."""
-        answer = self._call("GET", f"/images/{quote(name, safe='')}/json")
+        answer = self._call("GET", f"{_image_path(name)}/json")
         if answer.status in (400, 404):
             raise _image_missing(name)
         return cast(Json, self._good(answer, "inspect image").json())
@@ -106,7 +109,7 @@ class Engine:
 
     def remove_image(self, name: str) -> None:
         """Remove a name, and the image with its last one. Raises SandboxdError `image_in_use`."""
-        answer = self._call("DELETE", f"/images/{quote(name, safe='')}")
+        answer = self._call("DELETE", _image_path(name))
         if answer.status == 404:
             raise _image_missing(name)
         if answer.status == 409:
@@ -134,7 +137,7 @@ class Engine:
         return docker_http.request(self.socket_path, method, target, query=query, body=body, wait=wait)
 
     def _good(self, answer: Answer, what: str) -> Answer:
-        if answer.status < 400:
+        if answer.status < 300 or answer.status == 304:  # 304: it is so already
             return answer
         if answer.status == 404 and "No such container" in answer.message():
             raise SandboxdError("no_container", "the container is gone", hint="something else removed it; start again")
@@ -143,9 +146,15 @@ class Engine:
         )
 
 
+def _image_path(name: str) -> str:
+    if not _IMAGE.fullmatch(name):
+        raise _image_missing(name)
+    return f"/images/{quote(name, safe='')}"
+
+
 def _image_missing(name: str) -> SandboxdError:
     return SandboxdError(
         "image_missing",
-        f"no image {name!r} on this host",
+        f"no image {name[:300]!r} on this host",
         hint="`sandboxd image ls` lists what is there, `sandboxd image build` makes one",
     )

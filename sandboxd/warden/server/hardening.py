@@ -112,9 +112,14 @@ def _tmpfs(spec: ContainerSpec, made: Made) -> dict[str, str]:
     """An image's volumes would stay writable on the host's disk: each is covered. All belong to the sandbox's user:
     runc gives a tmpfs the mode of the image's directory, whatever is asked for."""
     options = f"rw,exec,nosuid,nodev,size={spec.resources.tmp},uid={made.uid},gid={made.uid}"
-    mounted = {posixpath.normpath(mount.target) for mount in made.mounts}
-    places = {"/tmp": "1777"} | {posixpath.normpath(v): "1777" for v in made.volumes} | {HOME: "0700"}  # noqa: S108
+    mounted = {_plain(mount.target) for mount in made.mounts}
+    places = {"/tmp": "1777"} | {_plain(v): "1777" for v in made.volumes} | {HOME: "0700"}  # noqa: S108
     return {path: f"{options},mode={mode}" for path, mode in places.items() if path not in mounted}
+
+
+def _plain(path: str) -> str:
+    """As Docker cleans it; normpath keeps two slashes in front."""
+    return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def _covering(made: Made) -> list[dict[str, Any]]:

@@ -73,6 +73,8 @@ def check_inspection(found: Json, container: str) -> None:
     need(not host.get("CapAdd"), "cap_add", f"the container has added capabilities {host.get('CapAdd')}")
     need(_all_dropped(host.get("CapDrop")), "cap_drop", "the container keeps capabilities")
     need(not host.get("Sysctls"), "sysctls", "the container sets sysctls")
+    kinds = {mount["Type"] for mount in cast(list[Json], found.get("Mounts") or [])}
+    need("volume" not in kinds, "volumes", "the container writes to a volume of Docker's, which has no bound")
     need(not host.get("Devices"), "devices", "the container has devices")
     policy = cast(Json, host.get("RestartPolicy") or {}).get("Name", "")
     need(policy in ("", "no"), "restart_policy", f"the container's restart policy is {policy}")

@@ -97,7 +97,14 @@ class Sandbox:
             workspace.mount_workspace(mount, index, files, self.uid, self.spec.runtime, private)
             for index, mount in enumerate(self.spec.mounts)
         )
-        volumes = tuple(cast(dict[str, Any], image["Config"].get("Volumes") or {}))
+        config = cast(dict[str, Any], image.get("Config") or {})
+        volumes = tuple(cast(dict[str, Any], config.get("Volumes") or {}))
+        if len(volumes) > limits.VOLUMES:
+            raise SandboxdError(
+                "image_volumes",
+                f"the image declares {len(volumes)} volumes; at most {limits.VOLUMES}",
+                hint="each becomes a file system of its own in memory",
+            )
         profile = seccomp.profile(unix_sockets=self.spec.unix_sockets, runtime=self.spec.runtime)
         run = f"{self.host.owner.pid}-{self.host.owner.start}"
         return Made(self.uid, str(image["Id"]), volumes, str(files.path), mounts, self.host.owner, run, profile)

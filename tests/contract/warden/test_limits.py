@@ -1,5 +1,6 @@
 """What holds around a workload: limits, user, files, an image's health check and volumes, the end of everything."""
 
+import json
 import os
 import signal
 import socket
@@ -82,6 +83,18 @@ def test_terminals_that_an_image_covers(client: WardenClient, built: Path) -> No
         subprocess.run(["docker", "image", "rm", "-f", name], check=True, capture_output=True)
 
 
+def test_an_image_of_too_many_volumes(client: WardenClient, built: Path) -> None:
+    name = f"sandboxd-test/volumes:{os.getpid()}"
+    volumes = json.dumps([f"/v{number}" for number in range(limits.VOLUMES + 1)])
+    import_image(name, {"bin/workload": (built / "workload").read_bytes()}, f"VOLUME {volumes}")
+    try:
+        with pytest.raises(SandboxdError, match="volumes") as refused:
+            client.create(spec_of(name))
+        assert refused.value.code == "image_volumes"
+    finally:
+        subprocess.run(["docker", "image", "rm", "-f", name], check=True, capture_output=True)
+
+
 def test_too_much_memory(client: WardenClient, image: str) -> None:
     running = launch(client, spec_of(image, resources=p.Resources(memory=32 << 20)), "workload", "hog", "256")
     assert read_exit(running.exit) == p.Exited(137, oom=True)
@@ -113,7 +126,7 @@ def hostile_image(built: Path) -> Iterator[str]:
     name = f"sandboxd-test/hostile:{os.getpid()}"
     changes = (
         'HEALTHCHECK --interval=1s CMD ["/bin/workload", "linger"]',
-        "VOLUME /data /more/data/",
+        'VOLUME ["/data", "/more/data/", "//slashes"]',
         'ENTRYPOINT ["/bin/workload", "linger"]',
         "USER 0",
         "WORKDIR /data",

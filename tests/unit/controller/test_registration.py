@@ -111,6 +111,21 @@ def test_gateways_that_all_die(gateways: FakeGateways) -> None:
     registration.close()
 
 
+def test_a_silent_gateway_holds_up_nothing(gateways: FakeGateways, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GATEWAY_REGISTER", 0.2)
+    silence = threading.Event()
+    gateways.answers = lambda _: silence.wait(PATIENCE) and None
+    registration = Registration(gateways.connect, REGISTER)
+    registration.start()
+    try:
+        with pytest.raises(SandboxdError, match="does not answer"):
+            registration.wait()
+        registration.close()
+        assert not silence.is_set()
+    finally:
+        silence.set()
+
+
 def test_refused(gateways: FakeGateways) -> None:
     gateways.answers = lambda _: Failed("bad_policy", "no such mode")
     registration = Registration(gateways.connect, REGISTER)

@@ -92,6 +92,21 @@ def test_refusals(serve: Serve, status: int, message: str, work: Callable[[Engin
     assert code_of(lambda: work(Engine(serve(data)))) == code
 
 
+NO_IMAGES = ["../containers/json", "a/../../containers/x", "a/..", "", "\udcff", "a b", "a\n", "a?b=c", ".a", "a" * 300]
+
+
+@pytest.mark.parametrize("name", NO_IMAGES)
+def test_no_name_of_an_image_leads_elsewhere(tmp_path: Path, name: str) -> None:
+    nobody = Engine(str(tmp_path / "docker.sock"))
+    for work in (nobody.inspect_image, nobody.remove_image):
+        assert code_of(lambda work=work: work(name)) == "image_missing"  # nobody was asked
+
+
+def test_a_redirect_is_no_answer(serve: Serve) -> None:
+    moved = b"HTTP/1.0 301 Moved Permanently\r\nLocation: /elsewhere\r\n\r\n"
+    assert code_of(lambda: Engine(serve(moved)).inspect("x")) == "docker_refused"
+
+
 def test_attach_is_a_raw_stream(serve: Serve) -> None:
     with Engine(serve(b"HTTP/1.0 101 UPGRADED\r\n\r\n")).attach("c") as stream:
         assert stream.gettimeout() is None

@@ -43,6 +43,12 @@ def test_workspace_volumes_and_limits() -> None:
     golden("workspace.json", create_body(spec, made(workspace, volumes=("/data", "/workspace"))))
 
 
+def test_volumes_are_covered_where_docker_would_put_them() -> None:
+    volumes = ("//data", "/a/../b/", "/tmp/", "/home/sandbox/.")
+    body = create_body(p.ContainerSpec(SANDBOX, "a", "w", "i"), made(volumes=volumes))
+    assert set(body["HostConfig"]["Tmpfs"]) == {"/tmp", "/data", "/b", "/home/sandbox"}
+
+
 def test_a_spec_changes_nothing_that_isolates() -> None:
     plain = create_body(p.ContainerSpec(SANDBOX, "a", "w", "i"), made())
     other = create_body(p.ContainerSpec(SANDBOX, "b", "v", "i", build=True, unix_sockets=False), made())

@@ -54,6 +54,7 @@ def test_ours_passes() -> None:
         ("HostConfig.CapDrop", None, "cap_drop"),
         ("HostConfig.CapDrop", ["CHOWN"], "cap_drop"),
         ("HostConfig.Sysctls", {"net.ipv4.ip_forward": "1"}, "sysctls"),
+        ("Mounts", [{"Type": "bind"}, {"Type": "volume", "Destination": "/data"}], "volumes"),
         ("HostConfig.Devices", [{"PathOnHost": "/dev/net/tun"}], "devices"),
         ("HostConfig.RestartPolicy", {"Name": "always"}, "restart_policy"),
         ("Config.Healthcheck", {"Test": ["CMD", "/evil"]}, "health_check"),
