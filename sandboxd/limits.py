@@ -13,6 +13,9 @@ MCP_MESSAGE = 16 * MIB
 LINE_EDGE = 4 * KIB
 # Messages up to this are parsed whole; of bigger ones only the envelope, or hostile nesting becomes memory.
 MCP_PARSE = 1 * MIB
+# Envelopes are walked in Python: members of one object or messages of a batch; levels, as deep as C parses.
+MCP_MEMBERS = 1000
+MCP_DEPTH = 1000
 # What an attached stream may hold back for a reader that doesn't read; past it the other side waits.
 STREAM_BUFFER = 1 * MIB
 # The last of a server's stderr, shown when it dies.

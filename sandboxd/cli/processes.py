@@ -92,6 +92,7 @@ def give_up_root(
     from sandboxd.warden.server import prctl
 
     warden.confine(directories=directories, images=images)
+    prctl.forget_environment()  # what a workload is to have of it was read
     prctl.become_user(settings.controller_user)
     prctl.forbid_new_privileges()
     prctl.be_undumpable()

@@ -157,6 +157,8 @@ def _read_batch(text: str, position: int) -> tuple[Envelope, int]:
         following, position = _separator(text, position, "]")
         if following == "]":
             return Envelope("batch", members=tuple(members)), position
+        if len(members) == limits.MCP_MEMBERS:
+            raise ValueError(f"a batch of more than {limits.MCP_MEMBERS} messages")
 
 
 def _walk(text: str, position: int, into: str = "") -> tuple[dict[str, Any], int]:
@@ -169,6 +171,8 @@ def _walk(text: str, position: int, into: str = "") -> tuple[dict[str, Any], int
         key, position = _key(text, position)
         if key in members:
             raise ValueError("a member is repeated")
+        if len(members) == limits.MCP_MEMBERS:
+            raise ValueError(f"more than {limits.MCP_MEMBERS} members")
         if key == into and text[position] == "{":
             blank = _BLANK.match(text, position + 1)
             members[key], position = _walk(text, blank.end() if blank else position + 1)
@@ -217,6 +221,8 @@ def _skip(text: str, position: int) -> int:
         if token[0] == '"':
             _, position = _DECODER.raw_decode(text, token.start())
         elif token[0] in "{[":
+            if len(open_brackets) == limits.MCP_DEPTH:
+                raise ValueError("nested too deeply")
             open_brackets.append("}" if token[0] == "{" else "]")
         elif open_brackets.pop() != token[0]:
             raise ValueError("brackets do not match")

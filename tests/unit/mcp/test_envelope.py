@@ -178,3 +178,22 @@ def test_error_reply_is_a_response_of_one_line() -> None:
     reply = error_reply('x"\n', -32600, "too long")
     assert reply.count(b"\n") == 1
     assert read_envelope(reply) == Envelope("response", None, 'x"\n', True)
+
+
+def message_of(rest: str) -> bytes:
+    return b'{"jsonrpc":"2.0","id":1,' + rest.encode() + b"}"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (message_of('"result":' + "[" * 9_000 + '"' + "x" * limits.MCP_PARSE + '"' + "]" * 9_000), "nested too deeply"),
+        (message_of('"result":1,' + ",".join(f'"{n}":1' for n in range(150_000))), "more than 1000 members"),
+        (message_of('"method":"x","params":{' + ",".join(f'"{n}":1' for n in range(150_000)) + "}"), "more than 1000"),
+        (b"[" + b",".join([b'{"jsonrpc":"2.0","method":"x"}'] * 60_000) + b"]", "more than 1000 messages"),
+    ],
+)
+def test_what_would_keep_us_busy_is_refused(line: bytes, problem: str) -> None:
+    envelope = read_envelope(line)
+    assert envelope.kind == "invalid"
+    assert problem in envelope.problem
