@@ -30,7 +30,9 @@ class WardenClient:
         self._owed = 0  # answers that nobody waited for
 
     def close(self) -> None:
-        """Remove everything made over this connection."""
+        """Remove everything made over this connection; ends a request that another thread waits for, too."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
     def hello(self) -> p.HelloReply:
