@@ -7,6 +7,7 @@ caller's policies), the relay.
 
 import contextlib
 import os
+import queue
 import socket
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -34,6 +35,28 @@ class Scope:
     hash: str = ""
 
 
+class _Orders:
+    """What the relay asks of the warden, done one after the other by a thread of its own: the warden may be busy, and
+    what the workload says must be relayed meanwhile."""
+
+    def __init__(self) -> None:
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._worker = threading.Thread(target=self._work, name="orders", daemon=True)
+
+    def give(self, order: Callable[[], None]) -> None:
+        if self._worker.ident is None:
+            self._worker.start()
+        self._orders.put(order)
+
+    def close(self) -> None:
+        self._orders.put(None)
+
+    def _work(self) -> None:
+        while (order := self._orders.get()) is not None:
+            with contextlib.suppress(SandboxdError):  # the relay sees no end, and says so
+                order()
+
+
 @dataclass(slots=True)
 class Sandbox:
     """An open sandbox. `probed`: the cheap probe's results, all of them good. Also the relay's `Control`."""
@@ -45,7 +68,7 @@ class Sandbox:
     _registration: Registration
     _exited: Exited | None = None
     _launched: bool = False
-    _stopper: threading.Thread | None = field(default=None, repr=False)
+    _orders: _Orders = field(default_factory=_Orders, repr=False)
 
     @property
     def id(self) -> str:
@@ -66,18 +89,15 @@ class Sandbox:
 
     def signal(self, number: int) -> None:
         """To the workload's process group; one that has ended gets none."""
-        with contextlib.suppress(SandboxdError):
-            self._warden.signal(self.id, number)
+        self._orders.give(lambda: self._warden.signal(self.id, number))
 
     def stop(self) -> None:
-        """Begin TERM, then KILL, in a thread: what the workload still says must be relayed meanwhile."""
-        if self._stopper is None:
-            self._stopper = threading.Thread(target=self._stop, name="stop", daemon=True)
-            self._stopper.start()
+        """Begin TERM, then KILL."""
+        self._orders.give(lambda: self._warden.stop(self.id, limits.STOP_TERM))
 
-    def _stop(self) -> None:
-        with contextlib.suppress(SandboxdError):  # the relay sees no end, and says so
-            self._warden.stop(self.id, limits.STOP_TERM)
+    def close(self) -> None:
+        """No more orders."""
+        self._orders.close()
 
     @property
     def how(self) -> dict[str, Any]:
@@ -99,6 +119,7 @@ def open_sandbox(
     def end() -> None:
         """Nothing runs any more by now."""
         for sandbox in opened:
+            sandbox.close()
             registration.record("sandbox_end", sandbox.how)
 
     with contextlib.ExitStack() as undo:  # the last one first
@@ -142,7 +163,8 @@ def _try(report: Callable[[str], None], undo: Callable[[], None]) -> None:
     try:
         undo()
     except (SandboxdError, OSError) as error:
-        report(f"while cleaning up: {error}")
+        if getattr(error, "code", "") != "warden_gone":  # then everything is gone, and that is said already
+            report(f"while cleaning up: {error}")
 
 
 def close_streams(streams: Streams) -> None:

@@ -1,7 +1,7 @@
 """A sandbox's life over a warden that the test plays: the order of its steps, and that every failure undoes all."""
 
 import socket
-from collections.abc import Callable
+import threading
 from typing import Any
 
 import pytest
@@ -149,11 +149,38 @@ def test_undoing_goes_on_past_a_failure() -> None:
     assert world.reports == ["while cleaning up: remove is broken"]
 
 
-@pytest.mark.parametrize("ask", [lambda s: s.signal(15), lambda s: s.stop()])
-def test_control_never_raises(ask: Callable[[Any], None]) -> None:
-    for step in ("signal", "stop"):
-        world = FakeWorld(fail=step)
-        with world.open() as sandbox:
-            ask(sandbox)
-            if sandbox._stopper:
-                sandbox._stopper.join(20)
+@pytest.mark.parametrize("fail", ["", "signal", "stop"])
+def test_orders_are_carried_out_in_turn_and_never_raise(fail: str) -> None:
+    world = FakeWorld(fail=fail)
+    with world.open() as sandbox:
+        for ask in (lambda: sandbox.signal(15), sandbox.stop, lambda: sandbox.signal(9)):
+            ask()
+        sandbox.close()
+        sandbox._orders._worker.join(20)
+    assert world.did[5:8] == ["signal", "stop", "signal"]
+
+
+def test_orders_do_not_wait_for_a_busy_warden() -> None:
+    world = FakeWorld()
+    busy = threading.Event()
+    world.signal = lambda sandbox, number: busy.wait(20)  # type: ignore[method-assign, assignment]
+    with world.open() as sandbox:
+        sandbox.signal(15)
+        sandbox.stop()  # returns, though the first order is not done
+        assert "stop" not in world.did
+        busy.set()
+        sandbox.close()
+        sandbox._orders._worker.join(20)
+    assert "stop" in world.did
+
+
+def test_a_dead_warden_is_not_told_twice() -> None:
+    world = FakeWorld()
+
+    def gone(sandbox: str) -> None:
+        raise SandboxdError("warden_gone", "the warden has ended")
+
+    world.remove = gone  # type: ignore[method-assign]
+    with world.open():
+        pass
+    assert world.reports == []
