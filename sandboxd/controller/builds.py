@@ -25,7 +25,7 @@ from sandboxd.mcp.connections.frames import STDOUT, FrameError, FrameReader
 from sandboxd.mcp.connections.lines import LineSplitter, OverLong
 from sandboxd.settings import Pin
 from sandboxd.warden.client import read_exit
-from sandboxd.warden.protocol import ContainerSpec, ImageInfo, Resources
+from sandboxd.warden.protocol import ContainerSpec, Exited, ImageInfo, Resources
 
 if TYPE_CHECKING:  # they cost a tenth of a second, which a run whose image is there need not pay
     from sandboxd.controller import indexes
@@ -184,14 +184,20 @@ def _install(
         installed = packages.parse_result(line)
         warden.commit(sandbox.id, order.name, packages.labels(order.recipe, order.base.id, sandbox.id, installed))
         streams.attach.shutdown(socket.SHUT_WR)
-        sandbox.ended(read_exit(streams.exit))
+        sandbox.ended(_read_end(streams))
     finally:
         close_streams(streams)
     return installed
 
 
+def _read_end(streams: Streams) -> Exited:
+    """Scripts of a package may keep the installer from ending: then it is removed as it is."""
+    streams.exit.settimeout(limits.STOP_LOST)
+    return read_exit(streams.exit)
+
+
 def _fail_install(sandbox: Sandbox, streams: Streams, recipe: Recipe) -> NoReturn:
-    exited = read_exit(streams.exit)
+    exited = _read_end(streams)
     sandbox.ended(exited)
     why = "it needed more memory than a build has" if exited.oom else f"the installer ended with {exited.code}"
     hint = f"its own words are above; sandboxd audit ls --sandbox {sandbox.id} shows what it reached"

@@ -25,7 +25,8 @@ export TMPDIR=/opt/build/tmp
 python3 -m venv --without-pip /opt/server >&2
 pip --python /opt/server/bin/python install --no-input --no-cache-dir --disable-pip-version-check \
     --require-virtualenv --progress-bar off --report /opt/build/report.json "$@" -- "$requirement" >&2
-/opt/server/bin/python -I -c "$collect" "$name" /opt/build/report.json >/opt/build/result
+# by the image's interpreter: that of the environment runs code of what was installed (.pth files) as it starts
+python3 -I -c "$collect" "$name" /opt/build/report.json /opt/server/lib/python3*/site-packages >/opt/build/result
 rm -rf /opt/build/tmp /opt/build/report.json
 cat /opt/build/result
 rm /opt/build/result
@@ -34,15 +35,16 @@ exec cat >/dev/null
 
 _PIP_COLLECT = r"""
 import json, sys
-from importlib.metadata import distribution
-wanted, report = sys.argv[1:]
+from importlib.metadata import distributions
+wanted, report, packages = sys.argv[1:]
 lock = []
 for item in json.load(open(report))["install"]:
     archive = item["download_info"].get("archive_info", {})
     digest = archive.get("hashes", {}).get("sha256") or archive.get("hash", "").partition("sha256=")[2]
     name, version = item["metadata"]["name"], item["metadata"]["version"]
     lock.append({"name": name, "version": version, "hash": "sha256:" + digest if digest else ""})
-scripts = [entry.name for entry in distribution(wanted).entry_points if entry.group == "console_scripts"]
+(package,) = distributions(name=wanted, path=[packages])
+scripts = [entry.name for entry in package.entry_points if entry.group == "console_scripts"]
 result = {"lock": lock, "programs": {script: "/opt/server/bin/" + script for script in scripts}}
 print("sandboxd-package " + json.dumps(result))
 """
