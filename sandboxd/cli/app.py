@@ -23,6 +23,7 @@ from sandboxd.errors import ExitCode, UsageError
 _GROUPS = ("policy", "audit", "image")
 _COMMANDS = ("doctor", "probe")
 
+_ALL = (*_GROUPS, *_COMMANDS, "run", "version", "completion")
 _COMPLETE = "_SANDBOXD_COMPLETE"  # set by the shell's completion script
 
 Shell = Literal["bash", "zsh", "fish"]
@@ -36,9 +37,10 @@ def run_app(arguments: Sequence[str]) -> int:
 
         completion_init()
     try:
-        result: Any = app(list(arguments), prog_name="sandboxd", standalone_mode=False)
+        result: Any = app(list(arguments) or ["--help"], prog_name="sandboxd", standalone_mode=False)
     except TyperException as error:  # arguments that typer can't read
-        asked = " ".join(takewhile(str.isalpha, arguments))
+        known = arguments and arguments[0] in _ALL
+        asked = " ".join(takewhile(str.isalpha, arguments)) if known else ""
         hint = f"`{' '.join(('sandboxd', asked)).strip()} --help` lists what is expected"
         raise UsageError(error.format_message().replace("Value error, ", ""), hint=hint) from None
     return result if isinstance(result, int) else ExitCode.OK
@@ -54,7 +56,7 @@ def build_app(wanted: str = "") -> typer.Typer:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
-    every = wanted not in (*_GROUPS, *_COMMANDS, "run", "version", "completion")
+    every = wanted not in _ALL
     app.command("run", epilog=None, no_args_is_help=False)(_run_command())
     for name in _GROUPS:
         if every or wanted == name:

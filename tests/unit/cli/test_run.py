@@ -153,6 +153,18 @@ def test_completes_commands_and_options(words: str, expected: set[str]) -> None:
     assert set(done.stdout.split()) == expected
 
 
+def test_no_command_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == ExitCode.OK
+    shown = capsys.readouterr().out
+    for command in ("run", "image", "policy", "audit", "doctor", "probe", "completion", "version"):
+        assert f"  {command} " in shown
+
+
+def test_an_unknown_command_points_to_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nonsense"]) == ExitCode.USAGE
+    assert "`sandboxd --help`" in capsys.readouterr().err
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == ExitCode.OK
     assert capsys.readouterr().out.startswith("sandboxd ")
