@@ -7,9 +7,10 @@ from contextlib import contextmanager
 import pytest
 
 from tests.escape.attempt import MARK
-from tests.escape.policies import HOSTS_OWN, PINNED, RESOLVED
+from tests.escape.policies import ELSEWHERE, FLIPPING, HOSTS_OWN, PINNED, RESOLVED
 from tests.kit.box import Box
 from tests.kit.capture import open_capture
+from tests.kit.elsewhere import open_elsewhere
 from tests.kit.no_skips import pytest_runtest_makereport  # noqa: F401 (a hook)
 from tests.kit.site import open_site
 from tests.kit.world import open_folders, open_world
@@ -36,8 +37,9 @@ def box() -> Iterator[Box]:
     """Where attempts are made."""
     with (
         open_address(HOSTS_OWN),
+        open_elsewhere(ELSEWHERE, b"hello from elsewhere\n"),
         open_folders() as settings,
-        open_world(settings, RESOLVED) as world,  # before the others: it forks, and they bring threads
+        open_world(settings, RESOLVED | FLIPPING) as world,  # before the others: it forks, and they bring threads
         open_capture(MARK, INSIDE_ONLY) as capture,
         open_site([*PINNED]) as site,
     ):

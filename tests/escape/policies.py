@@ -30,6 +30,28 @@ RESOLVED = {
     "to-six-unique.test": "fd00:77::9",
 }
 
+# A machine of our own at the end of a wire (tests/kit/elsewhere.py), private, opened by `allow_private`.
+ELSEWHERE = "10.97.0.2"
+FLIPPING = {
+    "lan.test": ELSEWHERE,
+    "flip.test": f"{ELSEWHERE} | 127.0.0.1",
+    "flip-back.test": f"169.254.169.254 | {ELSEWHERE}",
+    "both.test": f"127.0.0.1, {ELSEWHERE}",
+    "outside-the-block.test": "10.97.9.9",
+}
+LAN = (
+    """
+rules:
+  - id: lan
+    action: allow
+    to: {hosts: ["""
+    + ", ".join(FLIPPING)
+    + """], ports: [80]}
+    proto: tcp
+    allow_private: [10.97.0.0/30]
+"""
+)
+
 MAIN = """
 rules:
   - {id: web, action: allow, to: {hosts: [allowed.test, second.test], ports: [443]}, proto: tls}
@@ -69,4 +91,4 @@ rules:
 """
 EMPTY = "rules: []\n"
 
-POLICIES = {"main": MAIN, "wide": WIDE, "resolving": RESOLVING, "empty": EMPTY, "hosts-own": OWN}
+POLICIES = {"main": MAIN, "wide": WIDE, "resolving": RESOLVING, "empty": EMPTY, "hosts-own": OWN, "lan": LAN}

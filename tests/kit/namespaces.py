@@ -92,7 +92,8 @@ class Namespace:
 
 
 @contextlib.contextmanager
-def open_sealed_namespace() -> Iterator[Namespace]:
+def open_namespace() -> Iterator[Namespace]:
+    """An empty one."""
     holder = subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert holder.stdin
@@ -100,10 +101,16 @@ def open_sealed_namespace() -> Iterator[Namespace]:
         holder.stdin.write(b"up\n")  # answered once it is `cat`, in its own namespace
         holder.stdin.flush()
         holder.stdout.readline()
-        enter = ["nsenter", "--net", f"--target={holder.pid}"]
-        subprocess.run([*enter, "ip", "-batch", "-"], input=_LINKS.encode(), check=True)
-        subprocess.run([*enter, "nft", "-f", str(_RULES)], check=True)
         yield Namespace(holder.pid)
     finally:
         holder.kill()
         holder.wait()
+
+
+@contextlib.contextmanager
+def open_sealed_namespace() -> Iterator[Namespace]:
+    with open_namespace() as namespace:
+        enter = ["nsenter", "--net", f"--target={namespace.pid}"]
+        subprocess.run([*enter, "ip", "-batch", "-"], input=_LINKS.encode(), check=True)
+        subprocess.run([*enter, "nft", "-f", str(_RULES)], check=True)
+        yield namespace

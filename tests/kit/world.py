@@ -7,6 +7,7 @@ died" means the thread that forked. Not here: what a controller does with them (
 import asyncio
 import contextlib
 import ipaddress
+import itertools
 import os
 import pwd
 import select
@@ -38,24 +39,32 @@ from sandboxd.warden.server.guardian import fork_processes
 
 
 class FixedResolver(Resolver):
-    """In the host resolver's place: `hosts` is all there is (name → address)."""
+    """In the host resolver's place: `hosts` is all there is. Name → address, `A, B` for both in one answer, `A | B`
+    for the one and then the other."""
 
     def __init__(self, hosts: Mapping[str, str]) -> None:
         super().__init__()
-        self._hosts = {name: ipaddress.ip_address(address).packed for name, address in hosts.items()}
+        self._hosts = {
+            name: itertools.cycle(tuple(packed(address) for address in answer.split(",")) for answer in text.split("|"))
+            for name, text in hosts.items()
+        }
 
     def share(self) -> ResolverShare:
         return _FixedShare(self._hosts)
 
 
 class _FixedShare(ResolverShare):
-    def __init__(self, hosts: Mapping[str, bytes]) -> None:
+    def __init__(self, hosts: Mapping[str, Iterator[tuple[bytes, ...]]]) -> None:
         self._hosts = hosts
 
     async def resolve(self, host: str, *, seconds: float = 0) -> tuple[bytes, ...]:
         if host not in self._hosts:
             raise ResolveError("no such name")
-        return (self._hosts[host],)
+        return next(self._hosts[host])
+
+
+def packed(address: str) -> bytes:
+    return ipaddress.ip_address(address.strip()).packed
 
 
 def run_with_hosts(link: socket.socket, settings: Settings, hosts: Mapping[str, str]) -> int:

@@ -95,6 +95,11 @@ def records(host: str, name: str, port: int = 443) -> list[str]:
     return sorted({wire.talk(host, port, wire.hello(extensions, record=size)) for size in range(1, 41)})
 
 
+def several(host: str, port: int, count: int) -> list[str]:
+    """Connections one after the other, each waiting to be spoken to."""
+    return [wire.talk(host, port) for _ in range(count)]
+
+
 def connect(host: str, port: int) -> str:
     """Connect only."""
     try:
