@@ -32,6 +32,10 @@ PEEK = 10.0
 CONNECT = 15.0
 IDLE = 300.0
 RESOLVE = 10.0
+# In audit and learn mode, of a connection that no rule knows: what it speaks is looked at for so long and so far, then
+# it passes. A server that speaks first is waited for as long.
+GUESS = 1.0
+GUESS_BYTES = 64
 # How long a connection to a denied web address may take to show what it speaks, before it is just reset.
 DENIAL_WORDS = 0.25
 # Bytes a pump may hold per direction of a connection.

@@ -12,7 +12,7 @@ from sandboxd.settings import Pin
 if TYPE_CHECKING:
     from sandboxd.policy.explain import Explanation, NamedScope, Step
 
-_MARKS = {"denies": "✗", "allows": "✓", "passes": "·", "unused": "-", "note": " "}
+_MARKS = {"denies": "✗", "objects": "!", "allows": "✓", "passes": "·", "unused": "-", "note": " "}
 
 
 def explain(

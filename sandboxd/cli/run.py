@@ -214,6 +214,8 @@ def describe(plan: Plan, image: str, command: Sequence[str]) -> str:
 
 def _reach(policies: "tuple[EgressPolicy | AllowPolicy, ...]", workload: str) -> str:
     """The narrowest scope's allow rules for this workload; every wider one must allow it too."""
+    if policies and all(policy.mode in ("audit", "learn") for policy in policies):
+        return f"may reach all but the address floor ({policies[-1].mode} mode: what the rules deny is recorded)"
     rules = policies[-1].all_rules if policies else ()
     allowed = [_target(rule) for rule in rules if rule.action == "allow" and _is_about(rule, workload)]
     if not allowed:

@@ -5,6 +5,7 @@ HTTP go on in `http_flow`. Not here: sockets, clocks, resolvers. Called by `egre
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
@@ -33,14 +34,22 @@ from sandboxd.egress.commands import (
     ToUpstream,
 )
 from sandboxd.egress.denials import http_denial
+from sandboxd.egress.first_bytes import FirstBytes, Spoken
 from sandboxd.egress.http_flow import HttpFlow
 from sandboxd.egress.ledger import Ledger, addresses_text
-from sandboxd.egress.wire.outcome import NeedMore, Refusal
-from sandboxd.egress.wire.tls import ACCESS_DENIED, ClientHello, ClientHelloReader
+from sandboxd.egress.wire.outcome import NeedMore
+from sandboxd.egress.wire.tls import ACCESS_DENIED
 from sandboxd.policy.decide import decide, judge_address
-from sandboxd.policy.hosts import audit_name
 from sandboxd.policy.matching import CompiledEgress
-from sandboxd.policy.requests import AddressVerdict, ConnectRequest, Decision, Request, Target, TlsRequest
+from sandboxd.policy.requests import (
+    AddressVerdict,
+    ConnectRequest,
+    Decision,
+    Request,
+    SpokenRequest,
+    Target,
+    TlsRequest,
+)
 from sandboxd.reasons import Layer, Reason, Verdict
 
 PEEK_TIMER = "peek"
@@ -85,10 +94,10 @@ class Flow:
         self._ledger = Ledger(target, subject, new_id, wall)
         self._state = State.NEW
         self._decision = Decision()
-        self._hello = ClientHelloReader()
+        self._words: FirstBytes | None = None
+        self._spoken: TlsRequest | SpokenRequest | None = None
         self._first = bytearray()
         self._detail: dict[str, Any] = {}
-        self._tls: TlsRequest | None = None
         self._http: HttpFlow | None = None
         self._dialing: tuple[bytes, ...] = ()
 
@@ -104,7 +113,7 @@ class Flow:
 
     def start(self) -> list[Command]:
         """The connection was accepted; nothing has been read."""
-        self._decision = decide(self._policy, ConnectRequest(self._target))
+        self._decision = self._decide(ConnectRequest(self._target))
         if not self._decision.allowed:
             return self._turn_away(self._decision)
         if self._target.address is not None:
@@ -131,14 +140,17 @@ class Flow:
         if self._http is not None:
             self._http.policy = policy
         asked: list[Request] = [ConnectRequest(self._target)]
-        if self._tls is not None:
-            asked.append(self._tls)
+        if self._spoken is not None:
+            asked.append(self._spoken)
         for request in asked:
-            decision = decide(policy, request)
+            decision = self._decide(request)
             if not decision.allowed or decision.proto != self._decision.proto:
                 return False
             self._decision = decision
         return all(verdict.allowed for verdict in self._judge(self._dialing))
+
+    def _decide(self, request: Request) -> Decision:
+        return decide(self._policy, request, self._ledger.now())
 
     # --- first bytes ---------------------------------------------------------------------------------------------
 
@@ -159,16 +171,20 @@ class Flow:
         return self._end("denied", self._decision.reason)
 
     def _open_for(self, decision: Decision) -> list[Command]:
-        if decision.proto == "tls":
-            self._state = State.PEEK
-            return [StartTimer(PEEK_TIMER, self._policy.limits.peek)]
-        if decision.proto == "http":
-            self._state = State.HTTP
-            self._http = HttpFlow(self._policy, self._target, self._ledger, decision, self._resolve)
-            return self._http.start()
         if decision.proto == "tcp":
             return self._resolve()
+        if decision.proto == "http" and decision.mode == "enforce":
+            return self._begin_http(decision)
+        if decision.proto in ("tls", "http", None):
+            self._state = State.PEEK
+            self._words = FirstBytes(self._target, decision.proto)
+            return [StartTimer(PEEK_TIMER, self._words.seconds or self._policy.limits.peek)]
         return self._deny(self._refusal(Reason.INTERNAL, Layer.CONNECT))
+
+    def _begin_http(self, decision: Decision) -> list[Command]:
+        self._state = State.HTTP
+        self._http = HttpFlow(self._policy, self._target, self._ledger, decision, self._resolve)
+        return self._http.start()
 
     def _inward(self, event: InputEvent) -> list[Command]:
         """Events of a connection that is not HTTP."""
@@ -185,30 +201,28 @@ class Flow:
         return []
 
     def _peek(self, event: InputEvent) -> list[Command]:
+        assert self._words is not None
         if isinstance(event, TimedOut) and event.timer == PEEK_TIMER:
-            return self._deny(self._refusal(Reason.PEEK_TIMEOUT, Layer.FIRST_BYTES))
+            return self._said(self._words.give_up(Reason.PEEK_TIMEOUT))
         if isinstance(event, ClientEof):
-            return self._deny(self._refusal(Reason.MALFORMED, Layer.FIRST_BYTES))
+            return self._said(self._words.give_up(Reason.MALFORMED))
         if not isinstance(event, ClientData):
             return []
-        seen = self._hello.feed(event.data)
-        if isinstance(seen, NeedMore):
-            return []
-        if isinstance(seen, Refusal):
-            return self._deny(self._refusal(seen.reason, Layer.FIRST_BYTES, seen.detail))
-        return self._greeted(seen)
+        seen = self._words.feed(event.data)
+        return [] if isinstance(seen, NeedMore) else self._said(seen)
 
-    def _greeted(self, hello: ClientHello) -> list[Command]:
-        self._tls = TlsRequest(self._target, hello.names, hello.ech)
-        self._first += hello.raw
-        self._detail = {
-            "sni": [audit_name(name) for name in hello.names],
-            "alpn": [_printable(name) for name in hello.alpn],
-        }
-        self._decision = decide(self._policy, self._tls)
-        stop: list[Command] = [StopTimer(PEEK_TIMER)]
+    def _said(self, seen: Spoken) -> list[Command]:
+        assert self._words is not None
+        first, self._words = bytes(self._words.raw), None
+        self._spoken, self._detail = seen.request, seen.detail
+        self._decision = self._decide(seen.request)
         if not self._decision.allowed:
-            return stop + self._deny(self._decision)
+            return self._deny(self._decision)
+        stop: list[Command] = [StopTimer(PEEK_TIMER)]
+        if self._decision.proto == "http" and self._spoken == SpokenRequest(self._target, "http"):
+            begun = self._begin_http(self._decision)
+            return [*stop, *begun, *self.handle(ClientData(first))]
+        self._first += first
         return stop + self._resolve()
 
     # --- outward -------------------------------------------------------------------------------------------------
@@ -249,7 +263,7 @@ class Flow:
         dropped = [verdict for verdict in verdicts if not verdict.allowed]
         if not vetted:
             return self._unreachable(self._refusal(_why_none(dropped), Layer.RESOLVE, *_seen(dropped)))
-        return self._findings(dropped) + self._dial(vetted, port)
+        return self._findings(dropped) + self._objections(verdicts) + self._dial(vetted, port)
 
     def _findings(self, dropped: Sequence[AddressVerdict]) -> list[Command]:
         """A name that mixes forbidden and allowed addresses is what an operator should see."""
@@ -258,6 +272,20 @@ class Flow:
         decision = self._refusal(_why_none(dropped), Layer.RESOLVE)
         dropped_addresses = addresses_text([verdict.address for verdict in dropped])
         return [self._ledger.finding(decision, dropped=dropped_addresses)]
+
+    def _objections(self, verdicts: Sequence[AddressVerdict]) -> list[Command]:
+        """Addresses that a rule denies that is only recorded."""
+        passed = [verdict for verdict in verdicts if verdict.allowed and verdict.reason is not Reason.ALLOWED]
+        if not passed:
+            return []
+        decision = replace(
+            self._decision,
+            verdict=Verdict.WOULD_DENY,
+            reason=passed[0].reason,
+            rule=passed[0].rule,
+            layer=Layer.RESOLVE,
+        )
+        return [self._ledger.finding(decision, passed=addresses_text([verdict.address for verdict in passed]))]
 
     def _dial(self, addresses: tuple[bytes, ...], port: int) -> list[Command]:
         """The verdict is on record before the first packet leaves."""
@@ -271,7 +299,14 @@ class Flow:
 
     def _judge(self, addresses: Sequence[bytes]) -> list[AddressVerdict]:
         return [
-            judge_address(self._policy, self._decision, self._target, address, is_host=self._is_host(address))
+            judge_address(
+                self._policy,
+                self._decision,
+                self._target,
+                address,
+                is_host=self._is_host(address),
+                now=self._ledger.now(),
+            )
             for address in addresses
         ]
 
@@ -335,8 +370,3 @@ def _why_none(dropped: Sequence[AddressVerdict]) -> Reason:
 
 def _seen(dropped: Sequence[AddressVerdict]) -> list[str]:
     return sorted({verdict.reason.value for verdict in dropped})
-
-
-def _printable(raw: bytes) -> str:
-    """Bytes from inside as a record may hold them."""
-    return raw.decode("ascii") if raw.isascii() and raw.decode("ascii").isprintable() else f"hex:{raw.hex()}"

@@ -125,7 +125,7 @@ class HttpFlow:
         self._answered = False
         self._closing = not head.keep_alive
         request = HttpRequest(self._target, head.method, head.authority, head.path, head.upgrade)
-        decision = decide(self.policy, request)
+        decision = decide(self.policy, request, self._ledger.now())
         timer: list[Command] = [StopTimer(HEAD_TIMER)] if self._reading_head else []
         self._reading_head = False
         if not decision.allowed:
@@ -149,7 +149,10 @@ class HttpFlow:
     def _forward(self) -> list[Command]:
         assert self._head is not None
         self._exchanges += 1
-        head = self._outward(self._upstream.request(self._head, _authority(self._target)))
+        # An authority that is only objected to reaches upstream as it was asked for.
+        other = self._decision.reason is Reason.HOST_MISMATCH
+        authority = self._head.authority if other else _authority(self._target)
+        head = self._outward(self._upstream.request(self._head, authority))
         return [head, *self._from_client(self._client.proceed())]
 
     def _outward(self, data: bytes) -> Command:

@@ -70,6 +70,10 @@ class Ledger:
         """An HTTP answer went inside."""
         self.statuses[str(status)] = self.statuses.get(str(status), 0) + 1
 
+    def now(self) -> float:
+        """Wall seconds."""
+        return self._wall()
+
     def new_id(self) -> str:
         """An id for a record that has to be known before it is written."""
         return self._new_id()

@@ -85,7 +85,7 @@ class Case(Model):
     tls: TlsCase | None = Field(default=None, description="A ClientHello.")
     http: HttpCase | None = Field(default=None, description="A plain HTTP request.")
     resolve: ResolveCase | None = Field(default=None, description="An address a name has.")
-    verdict: Literal["allow", "deny"] = Field(description="What is expected.")
+    verdict: Literal["allow", "deny", "would_deny"] = Field(description="What is expected.")
     reason: Reason | None = Field(default=None, description="The reason; default: any.")
     rule: Text | None = Field(default=None, description="The id of the rule that decides; default: any.")
 
@@ -190,7 +190,8 @@ def answer(policy: CompiledEgress, case: Case) -> Answer:
         connect = decide(policy, ConnectRequest(target))
         packed = ip_address(case.resolve.address).packed
         judged = judge_address(policy, connect, target, packed, is_host=case.resolve.is_host)
-        return Answer("allow" if judged.allowed else "deny", judged.reason, judged.rule)
+        passed = "allow" if judged.reason is Reason.ALLOWED else "would_deny"
+        return Answer(passed if judged.allowed else "deny", judged.reason, judged.rule)
     try:
         decision = decide(policy, _request(case))
     except InvalidHostError:

@@ -14,12 +14,17 @@ from sandboxd.policy.rules import Network, Policy, Rule
 _TLS_DEFAULTS = ("splice", "deny", "deny")
 
 
-def options_of(rule: Rule, *, by_name: bool = True) -> tuple[object, ...]:
+def rule_mode(rule: Rule, policy: Policy) -> str:
+    """The rule's own mode, or the policy's."""
+    return rule.mode or ("enforce" if policy.mode in ("offline", "allowlist") else policy.mode)
+
+
+def options_of(rule: Rule, policy: Policy, *, by_name: bool = True) -> tuple[object, ...]:
     """All of an allow rule that says how, not where; `by_name`: of connections to its hosts."""
     tls = (rule.tls.handling, rule.tls.no_sni, rule.tls.ech) if rule.tls else _TLS_DEFAULTS
     tls = tls if rule.proto == "tls" else None
     private = rule.allow_private if by_name else None
-    return (rule.proto, tls, rule.http, rule.credentials, rule.mode, rule.until, private, rule.tools)
+    return (rule.proto, tls, rule.http, rule.credentials, rule_mode(rule, policy), rule.until, private, rule.tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ def contradictions(policy: Policy) -> list[Problem]:
     groups: dict[tuple[object, ...], dict[tuple[object, ...], _Member]] = {}
     for number, rule in enumerate(policy.all_rules):
         if rule.action != "deny":
-            by_name, by_address = options_of(rule), options_of(rule, by_name=False)
+            by_name, by_address = options_of(rule, policy), options_of(rule, policy, by_name=False)
             for key, place in _places(rule):
                 options = by_name if isinstance(place, HostPattern) else by_address
                 member = _Member(number, rule, place, options)

@@ -173,8 +173,10 @@ class EgressRule(Model):
         Annotated[tuple[Credential, ...] | None, Field(min_length=1)],
         NotYet("a secret can reach a server as an environment variable: servers.NAME.secrets"),
     ] = Field(default=None, description="Secrets the gateway adds to intercepted requests.")
-    mode: Annotated[Literal["enforce", "audit"], Only("enforce")] = Field(
-        default="enforce", description="`audit`: record what would be denied, and allow."
+    mode: Literal["enforce", "audit"] | None = Field(
+        default=None,
+        description="`audit`: what the rule denies, or what a connection that it allows must be, is recorded and "
+        "passes (a canary). `enforce` also where the policy's mode is `audit`. Default: the policy's.",
     )
     until: Annotated[str | None, NotYet("take the rule out when its time is over")] = Field(
         default=None, description="RFC 3339 time after which the rule no longer matches."
@@ -260,8 +262,12 @@ class EgressPolicy(Model):
 
     mode: Annotated[
         Literal["enforce", "audit", "learn", "offline", "allowlist"],
-        Only("enforce", "offline", "allowlist"),
-    ] = Field(default="enforce", description="`offline` denies everything, `allowlist` allows `allowedOrigins`.")
+        Only("enforce", "audit", "offline", "allowlist"),
+    ] = Field(
+        default="enforce",
+        description="`audit`: what would be denied is recorded and passes. `offline` denies everything, `allowlist` "
+        "allows `allowedOrigins`.",
+    )
     rules: tuple[EgressRule, ...] = Field(default=(), description="Order does not matter.")
     allowed_origins: tuple[OriginText, ...] | None = Field(
         default=None, alias="allowedOrigins", description="With `mode: allowlist`: one rule an origin."

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from ipaddress import ip_address, ip_network
 
 from sandboxd.policy.addresses import classify
+from sandboxd.policy.contradictions import rule_mode
 from sandboxd.policy.decide import decide, describe
 from sandboxd.policy.egress import EgressPolicy, EgressRule
 from sandboxd.policy.hosts import HostPattern, InvalidHostError, canonical_host, literal_address
@@ -44,8 +45,8 @@ class NamedScope:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that was looked at in a stage. `outcome`: `denies`, `allows` (it decides), `passes`, `unused` (it
-    matches and something else decides), `note`."""
+    """One thing that was looked at in a stage. `outcome`: `denies`, `objects` (recorded only), `allows` (it decides),
+    `passes`, `unused` (it matches and something else decides), `note`."""
 
     outcome: str
     text: str
@@ -151,7 +152,8 @@ def _denials(scopes: Sequence[NamedScope], policy: CompiledEgress, target: Targe
             place = _place_of(rule, target)
             if rule.action == "deny" and place and _has_port(rule, target.port) and applies_to(rule, workload):
                 decides = deciding.reason is Reason.DENY_RULE and deciding.rule == rule.id
-                yield Step("denies" if decides else "unused", f"{place} is denied", named.name, rule.id)
+                outcome = "denies" if not deciding.allowed else "objects"
+                yield Step(outcome if decides else "unused", f"{place} is denied", named.name, rule.id)
 
 
 def _place_of(rule: EgressRule, target: Target) -> str | None:
@@ -184,10 +186,9 @@ def _openings(
             if rule.action == "allow" and place:
                 seen = True
                 yield _opening(named.name, rule, place, chosen, question)
-        if not seen:
-            yield Step("denies", "no allow rule of this scope matches", named.name)
-        elif chosen is None:
-            yield Step("denies", "no allow rule of this scope opens it", named.name)
+        if chosen is None:
+            outcome = "objects" if scope.softness.is_soft(None) else "denies"
+            yield Step(outcome, f"no allow rule of this scope {'opens it' if seen else 'matches'}", named.name)
 
 
 def _opening(scope: str, rule: EgressRule, place: str, chosen: CompiledRule | None, question: Question) -> Step:
@@ -204,8 +205,8 @@ def _opening(scope: str, rule: EgressRule, place: str, chosen: CompiledRule | No
 
 def _chosen(scope: Scope, target: Target) -> CompiledRule | None:
     if target.host is not None:
-        return scope.allow_hosts.find(target.host, target.port)
-    return scope.allow_cidrs.find(target.address or b"", target.port)
+        return scope.allow_hosts.find(target.host, target.port, None)
+    return scope.allow_cidrs.find(target.address or b"", target.port, None)
 
 
 def _nothing(scopes: Sequence[NamedScope]) -> Step:
@@ -216,9 +217,12 @@ def _nothing(scopes: Sequence[NamedScope]) -> Step:
 
 
 def _options(scopes: Sequence[NamedScope], rules: Sequence[CompiledRule], connect: Decision) -> Iterator[Step]:
-    for named, compiled in zip(scopes, rules, strict=True):
+    for compiled in rules:
         rule = compiled.rule
+        named = next(scope for scope in scopes if rule in scope.policy.all_rules)
         parts = [f"proto {rule.proto}"]
+        if rule_mode(rule, named.policy) != "enforce":
+            parts.append(f"{rule_mode(rule, named.policy)}: what else comes is recorded and passes")
         if rule.tls:
             parts.append(f"tls {rule.tls.handling}")
         if rule.http is not None:
@@ -244,7 +248,8 @@ def _first_bytes(connect: Decision, target: Target) -> str:
         "tls": f"a complete TLS ClientHello {place}, without Encrypted Client Hello",
         "http": f"HTTP/1.1 requests whose authority is {describe(target)}; no CONNECT, no upgrade",
         "tcp": "anything: opened by name and port",
-    }.get(connect.proto or "", f"{connect.proto}")
+        None: "anything: no rule opens it, what it speaks is recorded",
+    }.get(connect.proto, f"{connect.proto}")
 
 
 def _request(policy: CompiledEgress, connect: Decision, target: Target, question: Question) -> Step:

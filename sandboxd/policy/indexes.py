@@ -3,44 +3,76 @@
 Owns which rule is the most specific one. Not here: what a rule that was found means (`decide`). Filled by `matching`.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sandboxd.policy.hosts import HostPattern, PatternKind
-from sandboxd.policy.requests import Decision, Host, Proto
+from sandboxd.policy.requests import Decision, Host, Mode, Proto
 from sandboxd.policy.rules import Network, Rule
 from sandboxd.reasons import Layer, Reason, Verdict
 
 
-class CompiledRule:
+class Softness:
+    """Whether what a rule or a scope denies is stopped, or only recorded: `mode` until `until` (wall seconds)."""
+
+    __slots__ = ("mode", "until")
+
+    def __init__(self, mode: Mode = "enforce", until: float = math.inf) -> None:
+        self.mode: Mode = mode
+        self.until = until
+
+    def is_soft(self, now: float | None) -> bool:
+        """Only recorded. Where the time isn't known a limited mode counts as over."""
+        return self.mode != "enforce" and (self.until == math.inf or (now is not None and now < self.until))
+
+
+class CompiledRule(Softness):
     """A rule as `decide` needs it. One object a rule, so that two look-ups that find the same rule find the same
     object; its decisions that allow are made once."""
 
     __slots__ = ("_allowed", "id", "proto", "rule")
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, softness: Softness) -> None:
+        super().__init__(softness.mode, softness.until)
         self.rule = rule
         self.id = rule.id
         self.proto: Proto | None = rule.proto
-        self._allowed: dict[tuple[Layer, Proto | None], Decision] = {}
+        self._allowed: dict[tuple[Layer, Proto | None, Mode], Decision] = {}
 
-    def allowed(self, layer: Layer, proto: Proto | None) -> Decision:
+    def allowed(self, layer: Layer, proto: Proto | None, mode: Mode) -> Decision:
         """What this rule allows, with the protocol that all scopes together demand."""
-        key = layer, proto
+        key = layer, proto, mode
         found = self._allowed.get(key)
         if found is None:
-            found = self._allowed[key] = Decision(Verdict.ALLOW, Reason.ALLOWED, layer, self.id, proto)
+            found = self._allowed[key] = Decision(Verdict.ALLOW, Reason.ALLOWED, layer, self.id, proto, mode)
         return found
+
+    def is_live(self, now: float | None) -> bool:
+        """Whether it stands at this time."""
+        return True
 
 
 # The rules of one place, by port; None stands for every port. Those of one port in the order of the policy.
 Ports = dict[int | None, tuple[CompiledRule, ...]]
 
 
-def rule_at(ports: Ports, port: int | None) -> CompiledRule | None:
-    """The first rule of a place for this port, rules for every port included."""
-    found = ports.get(port) or ports.get(None)
-    return found[0] if found else None
+def rule_at(ports: Ports, port: int | None, now: float | None) -> CompiledRule | None:
+    """The first rule of a place that stands for this port, rules for every port included."""
+    for rule in ports.get(port, ()):
+        if rule.is_live(now):
+            return rule
+    if port is not None and None in ports:
+        return rule_at(ports, None, now)
+    return None
+
+
+def rules_at(ports: Ports, port: int | None, now: float | None) -> Iterator[CompiledRule]:
+    """All of them."""
+    for each in {port, None}:
+        for rule in ports.get(each, ()):
+            if rule.is_live(now):
+                yield rule
 
 
 def _put(ports: Ports, port: int | None, rule: CompiledRule) -> None:
@@ -64,16 +96,16 @@ class HostIndex:
         """Rules of one place keep the order in which they come."""
         _put(self._place(pattern), port, rule)
 
-    def find(self, host: Host, port: int | None) -> CompiledRule | None:
+    def find(self, host: Host, port: int | None, now: float | None) -> CompiledRule | None:
         """The rule of the most specific pattern that has one for this port."""
         ports = self.exact.get(host)
         if ports is not None:
-            found = rule_at(ports, port)
+            found = rule_at(ports, port, now)
             if found is not None:
                 return found
         if self.pieces or self.one_below or self.below or self.subtree:
             for ports in self._wildcards(host):
-                found = rule_at(ports, port)
+                found = rule_at(ports, port, now)
                 if found is not None:
                     return found
         return None
@@ -144,10 +176,10 @@ class AddressIndex:
         )
         _put(ports, port, rule)
 
-    def find(self, address: bytes, port: int) -> CompiledRule | None:
+    def find(self, address: bytes, port: int, now: float | None) -> CompiledRule | None:
         """The rule of the smallest block that has one for this port."""
         for _, ports in self.places(address):
-            found = rule_at(ports, port)
+            found = rule_at(ports, port, now)
             if found is not None:
                 return found
         return None

@@ -39,6 +39,7 @@ SEVERITIES: dict[str, Severity] = {
     "shadowed": "warning",
     "unused": "warning",
     "shared_directory": "warning",
+    "not_enforced": "warning",
 }
 
 
@@ -86,8 +87,14 @@ def _unused(name: str, policy: EgressPolicy, document: PolicyDocument) -> Iterat
 
 
 def _scope(name: str, policy: EgressPolicy) -> Iterator[Finding]:
+    if policy.mode in ("audit", "learn"):
+        advice = "mode: enforce once the audit log shows nothing unexpected"
+        yield Finding("not_enforced", f"in {policy.mode} mode everything but the floor passes", advice, f"{name}.mode")
     for number, rule in enumerate(policy.rules):
         path = f"{name}.rules[{number}]"
+        if rule.mode == "audit" and policy.mode == "enforce":
+            advice = "mode: enforce once the audit log shows nothing unexpected"
+            yield Finding("not_enforced", f"rule {rule.id!r} is only recorded", advice, f"{path}.mode")
         if rule.action == "allow":
             for at, pattern in enumerate(rule.to.hosts or ()):
                 yield from _host(pattern, rule, f"{path}.to.hosts[{at}]")

@@ -40,7 +40,7 @@ def unused_rules(name: str, policy: EgressPolicy, document: PolicyDocument) -> I
         elif wider is not None and not _opened_by(wider, rule):
             yield Unused("unused", f"the document's egress opens nothing of {rule.id!r}", "open it there too", path)
         else:
-            same = [other for other in rules if other.action == "allow" and _says_all_of(other, rule, rules)]
+            same = [other for other in rules if other.action == "allow" and _says_all_of(other, rule, policy)]
             first = _single(same, rule)
             if first:
                 advice = "take it out: the other says the same, or more"
@@ -78,10 +78,11 @@ def _covers_workloads(other: EgressRule, rule: EgressRule) -> bool:
     return all(w in other.workloads or (every_server and w.startswith("mcp:")) for w in rule.workloads)
 
 
-def _says_all_of(other: EgressRule, rule: EgressRule, rules: Sequence[EgressRule]) -> bool:
+def _says_all_of(other: EgressRule, rule: EgressRule, policy: EgressPolicy) -> bool:
     """With the same options; of two that say exactly the same only the later is unused."""
-    if options_of(other) != options_of(rule):
+    if options_of(other, policy) != options_of(rule, policy):
         return False
+    rules = policy.rules
     return rules.index(other) < rules.index(rule) or not (_covers(rule, other) and _covers_workloads(rule, other))
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from sandboxd import limits as bounds
-from sandboxd.policy.contradictions import contradictions
+from sandboxd.policy.contradictions import contradictions, rule_mode
 from sandboxd.policy.hosts import canonical_host
-from sandboxd.policy.indexes import AddressIndex, CompiledRule, HostIndex
+from sandboxd.policy.indexes import AddressIndex, CompiledRule, HostIndex, Softness
 from sandboxd.policy.problems import PolicyError, Problem
 from sandboxd.policy.requests import Host
 from sandboxd.policy.rules import Policy, Rule
@@ -21,6 +21,7 @@ from sandboxd.settings import Pin
 class Scope:
     """One policy, compiled for one workload. `foreign_*`: allow rules of other workloads, for the reason only."""
 
+    softness: Softness = field(default_factory=Softness)
     allow_hosts: HostIndex = field(default_factory=HostIndex)
     allow_cidrs: AddressIndex = field(default_factory=AddressIndex)
     deny_hosts: HostIndex = field(default_factory=HostIndex)
@@ -49,11 +50,13 @@ class PinnedAddress:
 
 @dataclass(frozen=True, slots=True)
 class CompiledEgress:
-    """What `decide` needs. No scopes: everything is denied. Only `compile_egress` makes one."""
+    """What `decide` needs. No scopes: everything is denied. `may_be_soft`: some denial may only be recorded. Only
+    `compile_egress` makes one."""
 
     scopes: tuple[Scope, ...] = ()
     pins: dict[str, PinnedAddress] = field(default_factory=dict[str, PinnedAddress])
     limits: CompiledLimits = field(default_factory=CompiledLimits)
+    may_be_soft: bool = False
 
     def pin_of(self, host: Host) -> PinnedAddress | None:
         """Where the operator says that this name is; it is dialed there, without asking a resolver."""
@@ -70,20 +73,22 @@ def compile_egress(policies: Sequence[Policy], *, workload: str, pins: Sequence[
     if problems:
         raise PolicyError(problems)
     scopes = tuple(_compile_scope(policy, workload) for policy in policies)
-    return CompiledEgress(scopes, compiled_pins, _compile_limits(policies))
+    soft = any(rule_mode(rule, policy) != "enforce" for policy in policies for rule in policy.all_rules)
+    may_be_soft = soft or any(policy.mode in ("audit", "learn") for policy in policies)
+    return CompiledEgress(scopes, compiled_pins, _compile_limits(policies), may_be_soft)
 
 
 def _compile_scope(policy: Policy, workload: str) -> Scope:
-    scope = Scope()
+    scope = Scope(Softness("audit") if policy.mode == "audit" else Softness())
     for rule in policy.all_rules:
         own = applies_to(rule, workload)
         if rule.action == "deny":
             if own:
-                _add(rule, scope.deny_hosts, scope.deny_cidrs)
+                _add(rule, scope.softness, scope.deny_hosts, scope.deny_cidrs)
         elif own:
-            _add(rule, scope.allow_hosts, scope.allow_cidrs)
+            _add(rule, scope.softness, scope.allow_hosts, scope.allow_cidrs)
         else:
-            _add(rule, scope.foreign_hosts, scope.foreign_cidrs)
+            _add(rule, scope.softness, scope.foreign_hosts, scope.foreign_cidrs)
     return scope
 
 
@@ -94,8 +99,8 @@ def applies_to(rule: Rule, workload: str) -> bool:
     return workload.startswith("mcp:") and "mcp:*" in rule.workloads
 
 
-def _add(rule: Rule, hosts: HostIndex, cidrs: AddressIndex) -> None:
-    compiled = CompiledRule(rule)
+def _add(rule: Rule, softness: Softness, hosts: HostIndex, cidrs: AddressIndex) -> None:
+    compiled = CompiledRule(rule, softness if rule.mode is None else Softness(rule.mode))
     for port in rule.to.ports or (None,):
         for pattern in rule.to.hosts or ():
             hosts.add(pattern, port, compiled)

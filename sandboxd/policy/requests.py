@@ -10,6 +10,9 @@ Host = NewType("Host", str)
 
 Proto = Literal["tls", "http", "tcp", "ssh", "postgres"]
 
+# `audit` and `learn`: what would be denied is recorded, and passes.
+Mode = Literal["enforce", "audit", "learn"]
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -55,7 +58,18 @@ class HttpRequest:
     upgrade: str = ""
 
 
-Request = DnsRequest | ConnectRequest | TlsRequest | HttpRequest
+@dataclass(frozen=True, slots=True)
+class SpokenRequest:
+    """First bytes that are neither a ClientHello nor judged request by request. `proto`: what they are, None where
+    nobody knows; `problem`: why they are not what they must be, `detail` in words of ours."""
+
+    target: Target
+    proto: Proto | None
+    problem: Reason | None = None
+    detail: str = ""
+
+
+Request = DnsRequest | ConnectRequest | TlsRequest | SpokenRequest | HttpRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +82,7 @@ class Decision:
     layer: Layer = Layer.CONNECT
     rule: str | None = None
     proto: Proto | None = None
-    mode: str = "enforce"
+    mode: Mode = "enforce"
     text: str = ""
 
     @property
@@ -79,7 +93,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class AddressVerdict:
-    """What may be done with one resolved or literal address. `rule`: the deny rule, where one said no."""
+    """What may be done with one resolved or literal address. `rule`: the deny rule, where one said no. Allowed for
+    another reason than `allowed`: enforcement would stop it."""
 
     address: bytes
     allowed: bool

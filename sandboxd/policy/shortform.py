@@ -42,6 +42,7 @@ class AllowPolicy:
     """All of a command line's `--allow`; as `egress.EgressPolicy`."""
 
     rules: tuple[AllowRule, ...]
+    mode: Literal["enforce"] = "enforce"
 
     @property
     def all_rules(self) -> tuple[AllowRule, ...]:

@@ -55,7 +55,7 @@ class WireRule:
     allow_private: tuple[Network, ...] | None
     tls: None = None  # every option has one value so far
     credentials: None = None
-    mode: Literal["enforce"] = "enforce"
+    mode: Literal["enforce", "audit"] | None = None
     until: None = None
     tools: None = None
 
@@ -74,6 +74,7 @@ class WireBounds:
 class WirePolicy:
     """As `rules.Policy`."""
 
+    mode: Literal["enforce", "audit", "offline", "allowlist"]
     all_rules: tuple[WireRule, ...]
     limits: WireBounds | None
 
@@ -81,14 +82,14 @@ class WirePolicy:
 def read_wire(value: object) -> WirePolicy:
     """The policy that `value` (plain JSON) is. Raises WireError."""
     policy = _table(value, "policy", "mode", "rules", "allowedOrigins", "limits", "on_sink_failure")
-    mode = _one_of(policy, "mode", ("enforce", "offline", "allowlist"), "enforce")
+    mode = cast(Any, _one_of(policy, "mode", ("enforce", "audit", "offline", "allowlist"), "enforce"))
     _one_of(policy, "on_sink_failure", ("block",), "block")
     rules = [_rule(each, f"rules[{number}]") for number, each in enumerate(_list(policy.get("rules", []), "rules"))]
-    if (mode == "allowlist") != ("allowedOrigins" in policy) or (mode != "enforce" and rules):
+    if (mode == "allowlist") != ("allowedOrigins" in policy) or (mode in ("offline", "allowlist") and rules):
         raise WireError("mode, rules and allowedOrigins do not go together")
     origins = dict.fromkeys(_texts(policy, "allowedOrigins") or ())
     rules += [_origin_rule(text) for text in origins]
-    return WirePolicy(tuple(rules), _bounds(policy.get("limits")))
+    return WirePolicy(mode, tuple(rules), _bounds(policy.get("limits")))
 
 
 def _rule(value: object, where: str) -> WireRule:
@@ -96,7 +97,7 @@ def _rule(value: object, where: str) -> WireRule:
     rule = _table(value, where, *keys)
     action = cast(Literal["allow", "deny"], _one_of(rule, "action", ("allow", "deny"), None))
     proto = cast(Proto | None, _one_of(rule, "proto", _PROTOCOLS, "")) or None
-    _one_of(rule, "mode", ("enforce",), "enforce")
+    mode = cast(Literal["enforce", "audit"] | None, _one_of(rule, "mode", ("enforce", "audit"), "")) or None
     for key, given in _table(rule.get("tls") or {}, f"{where}.tls", *_TLS).items():
         if given != _TLS[key]:
             raise WireError(f"{where}.tls.{key}: only {_TLS[key]!r} has behaviour")
@@ -111,6 +112,7 @@ def _rule(value: object, where: str) -> WireRule:
         proto=proto,
         http=_requests(rule.get("http"), f"{where}.http"),
         allow_private=_networks(rule, "allow_private"),
+        mode=mode,
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 from sandboxd.policy.indexes import CompiledRule
-from sandboxd.policy.requests import Decision, Target
+from sandboxd.policy.requests import Decision, Mode, Target
 from sandboxd.reasons import Layer, Reason, Verdict
 
 _FINAL = "retrying won't help"
@@ -42,3 +42,9 @@ def deny_unmatched(layer: Layer, where: str, reason: Reason) -> Decision:
 def deny_after(connect: Decision, layer: Layer, reason: Reason, text: str) -> Decision:
     """The connection was allowed, and what came over it is not."""
     return replace(connect, verdict=Verdict.DENY, layer=layer, reason=reason, text=f"{text}; {_FINAL}")
+
+
+def objection(denial: Decision, mode: Mode) -> Decision:
+    """The same verdict where it is only recorded."""
+    text = denial.text.removesuffix(f"; {_FINAL}")
+    return replace(denial, verdict=Verdict.WOULD_DENY, mode=mode, text=f"{text}; it passes in {mode} mode")

@@ -61,7 +61,7 @@ class NameServer:
             return build_reply(query, Rcode.SERVFAIL, limit=limit) if isinstance(query, Query) else b""
 
     def _answer(self, query: Query, subject: Subject, policy: CompiledEgress, limit: int | None) -> bytes:
-        decision, host = _judge(query.name, policy)
+        decision, host = _judge(query.name, policy, self._clock.wall())
         addresses: list[bytes] = []
         if host is not None and decision.allowed:
             if query.qtype == Type.A:
@@ -118,12 +118,12 @@ class QueryRate:
         return True
 
 
-def _judge(name: bytes, policy: CompiledEgress) -> tuple[Decision, Host | None]:
+def _judge(name: bytes, policy: CompiledEgress, now: float) -> tuple[Decision, Host | None]:
     try:
         host = canonical_host(name)
     except InvalidHostError as error:
         return Decision(reason=Reason.INVALID_HOST, layer=Layer.DNS, text=f"not a host name: {error}"), None
-    return decide(policy, DnsRequest(host)), host
+    return decide(policy, DnsRequest(host), now), host
 
 
 def _refusal(reason: Reason, decision: Decision) -> Decision:

@@ -82,6 +82,16 @@ def test_pins_and_scopes():
     assert [s.scope for stage in found.stages if stage.name == "allow" for s in stage.steps][-1] == "scope1"
 
 
+def test_what_is_only_recorded():
+    audit = scope(rule("a", hosts=["a.example.com"]), rule("no", action="deny", hosts=["b.example.com"]), mode="audit")
+    unknown = explained(Question("c.example.com", 443, "mcp:a"), audit)
+    assert texts(unknown, "allow") == [("objects", None, "no allow rule of this scope matches")]
+    assert texts(unknown, "first bytes") == [("note", None, "anything: no rule opens it, what it speaks is recorded")]
+    assert texts(explained(Question("b.example.com", 443, "mcp:a"), audit), "deny")[0][:2] == ("objects", "no")
+    (options,) = texts(explained(Question("a.example.com", 443, "mcp:a"), audit), "options")
+    assert options[2] == "proto tls; audit: what else comes is recorded and passes"
+
+
 @settings(max_examples=60)
 @given(policies(), targets)
 def test_the_verdict_is_that_of_decide(policy, target: Target):

@@ -50,6 +50,8 @@ def deny(where: str, id_: str = "denied") -> str:
         (allow("cidrs: [8.0.0.0/8]"), ["warning wide_block"]),
         (allow("cidrs: [10.0.0.0/8]", "http", "80"), []),
         (allow("cidrs: [8.8.8.8/32]", "http", "80"), ["warning clear_http"]),
+        (allow("hosts: [a.example.com]", more=", mode: audit"), ["warning not_enforced"]),
+        (allow("hosts: [a.example.com]") + "  mode: audit\n", ["warning not_enforced"]),
         (allow("hosts: [a.example.com]") + deny("hosts: [.example.com]"), ["warning shadowed"]),
         (allow("hosts: [a.example.com, a.example.net]") + deny("hosts: [.example.com]"), []),
         (allow("hosts: [a.example.com]") + allow('hosts: ["*.example.com"]', id_="w"), ["warning unused"]),

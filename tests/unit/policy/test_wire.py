@@ -32,7 +32,7 @@ def facts(policy: Policy) -> list[object]:
         options = rule.proto, requests, rule.allow_private, rule.mode, rule.credentials, rule.until, rule.tools
         told.append((rule.id, rule.action, rule.workloads, rule.to.hosts, rule.to.cidrs, rule.to.ports, *options))
     limits = policy.limits
-    return [*told, None if limits is None else (limits.conns, limits.peek, limits.connect, limits.idle)]
+    return [*told, policy.mode, None if limits is None else (limits.conns, limits.peek, limits.connect, limits.idle)]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -49,6 +49,8 @@ def test_every_example_reads_alike(example: Path) -> None:
         {},
         {"rules": []},
         {"mode": "offline"},
+        {"mode": "audit", "rules": [RULE | {"mode": "enforce"}]},
+        {"rules": [RULE | {"mode": "audit"}]},
         {"mode": "allowlist", "allowedOrigins": ["https://a.example.com", "http://*.b.example.com:8080"]},
         {"rules": [RULE], "limits": {"conns": 3, "peek": "500ms", "connect": "2s", "idle": "1h"}},
         {"rules": [RULE | {"tls": {"handling": "splice", "ech": "deny"}, "workloads": ["mcp:*", "shell"]}]},
@@ -77,7 +79,7 @@ def test_short_forms_read_alike() -> None:
         {"rules": {}},
         {"rules": [1]},
         {"rules": [{}]},
-        {"mode": "audit"},
+        {"mode": "learn"},
         {"mode": "offline", "rules": [RULE]},
         {"mode": "allowlist"},
         {"allowedOrigins": ["https://a.example.com"]},
@@ -93,7 +95,7 @@ def test_short_forms_read_alike() -> None:
         {"rules": [RULE | {"proto": "ssh"}]},
         {"rules": [RULE | {"proto": None}]},
         {"rules": [RULE | {"id": ""}]},
-        {"rules": [RULE | {"mode": "audit"}]},
+        {"rules": [RULE | {"mode": "learn"}]},
         {"rules": [RULE | {"tls": {"handling": "intercept"}}]},
         {"rules": [RULE | {"tls": {"x": "deny"}}]},
         {"rules": [RULE | {"credentials": []}]},
