@@ -26,6 +26,10 @@ HOP_BY_HOP = frozenset(
 )
 # Fields that say where a message ends or for whom it is: Connection must not name them, nor may a look-alike exist.
 _FRAMING = frozenset((b"content-length", b"transfer-encoding", b"host"))
+# By these some servers take another method or path than the request line's, which is the one that is judged.
+_OVERRIDES = frozenset(
+    (b"x-http-method", b"x-http-method-override", b"x-method-override", b"x-original-url", b"x-rewrite-url")
+)
 _LOOK_ALIKES = frozenset(name.replace(b"-", b"_") for name in _FRAMING if b"-" in name)
 
 
@@ -56,6 +60,8 @@ def parse_request_head(lines: list[bytes], scheme: bytes) -> RequestHead:
     """The head from its lines without line ends. Raises HeadError. `scheme` is what an absolute target must have."""
     method, target, version = check_request_line(lines[0])
     fields = [parse_field(line) for line in lines[1:]]
+    if not _OVERRIDES.isdisjoint(name.replace(b"_", b"-") for name, _ in fields):
+        raise _smuggling("a header that asks for another method or path")
     connection = _connection_options(fields)
     length, chunked = _framing(fields, version)
     host = _host(fields, version)

@@ -290,3 +290,9 @@ def test_no_host() -> None:
 )
 def test_first_lines_that_are_no_request(line: bytes, reason: Reason) -> None:
     assert refusal(line, HOST) is reason
+
+
+@pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "x-http-method", "X_Method_Override", "X-Original-URL"])
+def test_a_request_has_one_method_and_path(name: str) -> None:
+    """A server that heeds these would do what was never judged."""
+    assert refusal(GET, HOST, f"{name}: DELETE".encode()) is Reason.SMUGGLING
