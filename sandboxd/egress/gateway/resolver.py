@@ -48,12 +48,20 @@ class ResolverShare:
         """The packed addresses of `host` (canonical), in the resolver's order. Raises ResolveError."""
         try:
             async with asyncio.timeout(seconds):
-                async with self._free:
-                    return await asyncio.get_running_loop().run_in_executor(self._pool, _lookup, host)
+                await self._free.acquire()
+                lookup = asyncio.get_running_loop().run_in_executor(self._pool, _lookup, host)
+                lookup.add_done_callback(self._ended)
+                return await asyncio.shield(lookup)
         except TimeoutError:
             raise ResolveError("no answer in time") from None
         except (OSError, UnicodeError) as error:
             raise ResolveError(type(error).__name__) from None
+
+    def _ended(self, lookup: "asyncio.Future[tuple[bytes, ...]]") -> None:
+        """A thread is free again: long after its lookup was given up, perhaps."""
+        self._free.release()
+        if not lookup.cancelled():
+            lookup.exception()  # whoever still waits for it is told
 
 
 def _lookup(host: str) -> tuple[bytes, ...]:

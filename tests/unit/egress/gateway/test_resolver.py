@@ -82,6 +82,33 @@ def test_one_sandbox_can_not_hold_all_threads(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(run())
 
 
+def test_a_lookup_that_was_given_up_still_holds_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    release, begun = threading.Event(), threading.Semaphore(0)
+    quick = answers("9.9.9.9")
+
+    def lookup(host: bytes, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if host == b"slow.example":
+            begun.release()
+            release.wait(20)
+        return quick(host)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+
+    async def run() -> None:
+        pool = Resolver()
+        greedy = pool.share()
+        for _ in range(20):
+            with pytest.raises(ResolveError, match="in time"):
+                await greedy.resolve("slow.example", seconds=0.05)
+        assert await pool.share().resolve("a.example") == (bytes((9, 9, 9, 9)),)
+        release.set()
+        assert await greedy.resolve("slow.example")
+        pool.close()
+
+    asyncio.run(run())
+    assert sum(iter(lambda: begun.acquire(blocking=False), False)) == 5
+
+
 def test_search_domains_of_the_host_are_off() -> None:
     Resolver().close()
     assert resolver.os.environ["LOCALDOMAIN"] == ""
