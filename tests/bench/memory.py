@@ -4,14 +4,14 @@ from pathlib import Path
 
 from tests.bench.ways import IMAGE
 from tests.kit.command import Command
-from tests.kit.left import engine, pids
+from tests.kit.left import engine, parent_of, pids
 
 
 def tree_of(pid: int) -> list[int]:
     """The process and all that descend from it."""
     parents: dict[int, list[int]] = {}
     for each in pids():
-        parent = _parent(each)
+        parent = parent_of(each)
         parents.setdefault(parent, []).append(each)
     found, todo = [], [pid]
     while todo:
@@ -19,13 +19,6 @@ def tree_of(pid: int) -> list[int]:
         found.append(one)
         todo += parents.get(one, [])
     return found
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
 
 
 def proportional_bytes(processes: list[int]) -> int:
@@ -47,7 +40,7 @@ def containers_of(way: str, command: Command) -> list[tuple[int, str]]:
         ours = any(mount.get("Source", "").startswith(f"{command.scope.run_dir}/") for mount in entry["Mounts"])
         if ours if way == "run" else not entry["Mounts"] and entry["Image"].split(":")[0] == IMAGE:
             inspected = engine("GET", f"/containers/{entry['Id']}/json")
-            found.append((_parent(inspected["State"]["Pid"]), entry["Id"]))
+            found.append((parent_of(inspected["State"]["Pid"]), entry["Id"]))
     return found
 
 

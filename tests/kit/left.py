@@ -71,9 +71,11 @@ class Scope:
         return found
 
     def roles(self, client: int) -> dict[str, int]:
-        """The pids of a run that lives, by role; `client`: what the client started (the controller)."""
+        """The pids of a run that lives, by role; `client`: the process that started it."""
         found = {"client": client}
         for pid, words in self._processes():
+            if parent_of(pid) == client:
+                found["controller"] = pid
             for name, role in ROLES.items():
                 if words.startswith(name):
                     found[role] = pid
@@ -116,6 +118,14 @@ def _see(entry: dict[str, Any]) -> Seen:
     with contextlib.suppress(OSError, IndexError):
         namespace = os.stat(f"/proc/{running[0]}/ns/net").st_ino
     return Seen(entry["Id"], namespace, entry["Labels"].get("sandboxd.uid", "none"))
+
+
+def parent_of(pid: int) -> int:
+    """0 where it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except _ENDED:
+        return 0
 
 
 def pids() -> list[int]:

@@ -1,22 +1,35 @@
-"""SIGKILL at a random moment of client and controller, gateway, guardian or warden: nothing is left."""
+"""SIGKILL at a random moment of client, controller, gateway, guardian or warden: nothing is left."""
 
+import contextlib
 import os
 import random
 import select
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.kit.command import Command, open_command
+from tests.kit.command import SANDBOXD, Command, open_command
 from tests.kit.left import wait_until_nothing
 from tests.kit.site import Site
 
 pytestmark = pytest.mark.docker
 ROUNDS = int(os.environ.get("SANDBOXD_KILLS", "20"))
 SEED = int(os.environ.get("SANDBOXD_SEED", "20261130"))
-ROLES = ("client", "gateway", "warden", "guardian", "several")
+ROLES = ("client", "controller", "gateway", "warden", "guardian", "several")
+# What an MCP client is to `sandboxd run`: its parent, and the holder of its pipes.
+CLIENT = """
+import subprocess, sys
+with subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+    for line in sys.stdin.buffer:
+        server.stdin.write(line)
+        server.stdin.flush()
+        sys.stdout.buffer.write(server.stdout.readline())
+        sys.stdout.buffer.flush()
+    server.stdin.close()
+"""
 # Opens a connection to the allowed name and keeps it, then answers every line.
 SERVER = """
 import socket, sys
@@ -33,9 +46,13 @@ def command(folder: Path) -> Command:
 
 
 def run(command: Command, site: Site) -> "subprocess.Popen[bytes]":
-    pin = f"opaque.test=127.0.0.1:{site.port('tcp')}"
-    arguments = ["--image", "sandboxd/python", "--allow", "tcp://opaque.test:9000", "--pin", pin, "--raw"]
-    return command.start("run", *arguments, "--", "python3", "-c", SERVER)
+    """A client that has started the server."""
+    arguments = ["--image", "sandboxd/python", "--allow", "tcp://opaque.test:9000", "--raw"]
+    arguments += ["--pin", site.pin("opaque.test", "tcp"), "--", "python3", "-c", SERVER]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", CLIENT, *SANDBOXD, "run", *arguments], env=command.environment, **pipes
+    )
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
@@ -52,7 +69,7 @@ def test_killed_at_a_random_moment(command: Command, site: Site, number: int) ->
         for pid in victims(command, running.pid, role, chance):
             kill(pid)
         command.scope.look()
-        if role != "client":
+        with contextlib.suppress(BrokenPipeError):
             running.stdin.close()
     assert wait_until_nothing(command.scope, 10) == set()
     starts_again(command, site)
