@@ -93,6 +93,7 @@ def _near(path: PurePosixPath, places: tuple[str, ...]) -> list[str]:
 
 def _plain_path(text: str, code: str, what: str) -> PurePosixPath:
     ok = text.startswith("/") and not any(ord(c) < 32 or ord(c) == 127 for c in text) and len(text) < 4096
+    ok = ok and not text.startswith("//")  # POSIX keeps two slashes apart, so that //etc would not be near /etc
     _need(ok and posixpath.normpath(text) == (text.rstrip("/") or "/"), code, f"{what}: expected a plain absolute path")
     return PurePosixPath(text)
 

@@ -43,6 +43,7 @@ def test_good_ones_pass() -> None:
         ({"build": True, "runtime": "runsc"}, "bad_spec"),
         ({"build": True, "files": {"/x": "y"}}, "bad_spec"),
         ({"build": True, "files": {"/etc/passwd": "y"}}, "bad_spec"),
+        ({"build": True, "files": {"//etc/passwd": "y"}}, "bad_spec"),
         ({"build": True, "files": {"/build/../etc/passwd": "y"}}, "bad_spec"),
         ({"build": True, "files": {"/build/x": "y" * (4 << 20)}}, "bad_spec"),
         ({"build": True, "files": {f"/build/{i}": "" for i in range(65)}}, "bad_spec"),
@@ -59,14 +60,16 @@ OUTSIDE = "/ /proc /proc/1/root /sys /dev /run /run/docker.sock /var/run /etc /e
 PRIVATE = "/var/lib/docker/overlay2 /var/lib/containerd /var/lib/sandboxd/state /usr/local/lib/sandboxd /usr /root/.ssh"
 
 
-@pytest.mark.parametrize("target", [*TAKEN.split(), "", "workspace", "/var/run", "/a/../etc", "/a//b", "/a\n"])
+@pytest.mark.parametrize("target", [*TAKEN.split(), "", "workspace", "/var/run", "/a/../etc", "/a//b", "//etc", "/a\n"])
 def test_forbidden_targets(target: str) -> None:
     with pytest.raises(SandboxdError) as refused:
         check_spec(dataclasses.replace(GOOD, mounts=(p.Mount("/srv/project", target),)))
     assert refused.value.code == "mount_target"
 
 
-@pytest.mark.parametrize("source", [*OUTSIDE.split(), *PRIVATE.split(), "/root", "relative", "", "/a/../etc", "/a/./b"])
+@pytest.mark.parametrize(
+    "source", [*OUTSIDE.split(), *PRIVATE.split(), "/root", "relative", "", "//etc", "/a/../etc", "/a/./b"]
+)
 def test_forbidden_sources(source: str) -> None:
     with pytest.raises(SandboxdError) as refused:
         check_source(source)
