@@ -47,9 +47,9 @@ def reap_directories(run_dir: Path, alive: Callable[[Owner], bool] = lives) -> i
         match = _DIRECTORY.fullmatch(directory.name)
         if not match or alive(Owner(int(match[1]), int(match[2]))):
             continue
-        for scratch in directory.iterdir():
-            remove_directory(scratch)  # the last one takes the directory along
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # another reaper was faster: the rest must go all the same
+            for scratch in directory.iterdir():
+                remove_directory(scratch)  # the last one takes the directory along
             directory.rmdir()
         gone += not directory.exists()
     return gone

@@ -70,6 +70,18 @@ def test_directories_of_the_dead(tmp_path: Path) -> None:
     )
 
 
+def test_two_reapers_at_once(tmp_path: Path) -> None:
+    """What another one removed meanwhile stops nobody: containers are looked for after the directories."""
+    for name in ("1-0", "2-0"):
+        (tmp_path / name).mkdir()
+
+    def someone_else_reaps(owner: Owner) -> bool:
+        (tmp_path / f"{owner.pid}-{owner.start}").rmdir()
+        return False
+
+    assert reap_directories(tmp_path, someone_else_reaps) == 2
+
+
 def test_unknown_files_stay(tmp_path: Path) -> None:
     """Removal never recurses: what could be a workspace is not emptied."""
     folder = tmp_path / "run" / "1-0" / SANDBOX / "mount-0"
