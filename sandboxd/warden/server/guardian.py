@@ -127,6 +127,7 @@ def _child(name: str, work: Callable[[], int], keep: tuple[socket.socket, ...]) 
     try:
         prctl.set_name(name)
         prctl.forget_environment()
+        os.umask(0o022)  # the client's could let anyone write into the directories that root mounts and removes from
         _release_descriptors(keep)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)

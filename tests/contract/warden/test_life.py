@@ -1,15 +1,17 @@
 """A sandbox's whole life on the real engine."""
 
+import os
 import socket
 
 import pytest
 
 from sandboxd.errors import SandboxdError
+from sandboxd.settings import Settings
 from sandboxd.warden import protocol as p
 from sandboxd.warden.client import WardenClient, read_exit
 from sandboxd.warden.server.engine import Engine
 from tests.kit.gateway import CANARY
-from tests.kit.warden import ENV, launch, run_to_end, spec_of
+from tests.kit.warden import ENV, launch, open_warden, run_to_end, spec_of
 
 pytestmark = pytest.mark.docker
 
@@ -24,6 +26,19 @@ def test_runs_streams_and_ends(client: WardenClient, image: str, engine: Engine)
     client.remove(running.id)
     assert engine.inspect_or_none(running.created.container) is None
     assert running.id not in [c.sandbox for c in client.list_containers()]
+
+
+def test_nobody_else_writes_where_root_mounts_and_removes(settings: Settings, image: str) -> None:
+    """Whatever umask the client has: some daemons' is 0."""
+    before = os.umask(0)
+    try:
+        with open_warden(settings) as client:
+            client.create(spec_of(image))
+            made = [settings.run_dir, *settings.run_dir.rglob("*")]
+            assert len(made) > 3
+            assert not [path for path in made if path.stat().st_mode & 0o022]
+    finally:
+        os.umask(before)
 
 
 def test_environment_is_the_orders_and_nothing_else(client: WardenClient, image: str, engine: Engine) -> None:
