@@ -5,6 +5,7 @@ Called by `sandboxes` at Create. Not here: what a name alone tells (`admission`)
 
 import os
 import stat
+from collections.abc import Iterator
 
 from sandboxd import limits
 from sandboxd.errors import SandboxdError
@@ -20,7 +21,7 @@ def mount_workspace(
     mount: Mount, index: int, scratch: Scratch, uid: int, runtime: Runtime, private: tuple[str, ...] = ()
 ) -> Mount:
     """The same mount with the idmapped copy as its source. Raises SandboxdError `mount_source`,
-    `workspace_sockets`, `workspace_size`, `workspace_idmap`."""
+    `workspace_sockets`, `workspace_size`, `workspace_search`, `workspace_idmap`."""
     source = open_source(mount.source, private, read_only=mount.read_only)
     try:
         refuse_sockets(source, mount.source)
@@ -48,19 +49,12 @@ def open_source(path: str, private: tuple[str, ...] = (), *, read_only: bool = F
 
 def refuse_sockets(directory: int, name: str, most: int = limits.WORKSPACE_SCAN) -> None:
     """Refuse a directory that holds Unix sockets: each is a way out that no network rule sees (egress.md 9)."""
-    found: list[str] = []
-    seen = 0
-    for folder, folders, files, fd in os.fwalk(".", dir_fd=directory, follow_symlinks=False):
-        seen += len(folders) + len(files)
-        if seen > most:
-            raise SandboxdError(
-                "workspace_size",
-                f"{name} has more than {most} entries, too many to search for sockets",
-                hint="mount a smaller directory",
-            )
-        for file in files:
-            if stat.S_ISSOCK(_mode(file, fd)):
-                found.append(os.path.normpath(os.path.join(name, folder, file)))
+    try:
+        found = [os.path.normpath(os.path.join(name, path)) for path in _find_sockets(directory, name, most)]
+    except (OSError, RecursionError) as error:  # what can't be searched could hold one
+        where = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else "too many levels"
+        why = f"{name} can't be searched for sockets: {where}"
+        raise SandboxdError("workspace_search", why, hint="mount a smaller directory") from None
     if found:
         shown = ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
         raise SandboxdError(
@@ -68,6 +62,25 @@ def refuse_sockets(directory: int, name: str, most: int = limits.WORKSPACE_SCAN)
             f"{name} holds Unix sockets: {shown}",
             hint="stop what listens there and remove them, or mount another directory",
         )
+
+
+def _find_sockets(directory: int, name: str, most: int) -> Iterator[str]:
+    seen = 0
+    walk = os.fwalk(".", onerror=_raise_unless_gone, dir_fd=directory, follow_symlinks=False)
+    for folder, folders, files, fd in walk:
+        seen += len(folders) + len(files)
+        if seen > most:
+            raise SandboxdError(
+                "workspace_size",
+                f"{name} has more than {most} entries, too many to search for sockets",
+                hint="mount a smaller directory",
+            )
+        yield from (os.path.join(folder, file) for file in files if stat.S_ISSOCK(_mode(file, fd)))
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _mode(file: str, directory: int) -> int:

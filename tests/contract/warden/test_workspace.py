@@ -4,6 +4,7 @@ import dataclasses
 import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,42 @@ def test_too_many_entries(project: Path) -> None:
     finally:
         os.close(fd)
     assert refused.value.code == "workspace_size"
+
+
+def test_what_cannot_be_searched_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket may be in there; nothing is passed over."""
+    (project / "closed").mkdir()
+    real = os.open
+
+    def refusing(path: str, *arguments: int, **more: int) -> int:
+        if path == "closed":
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *arguments, **more)
+
+    fd = os.open(project, os.O_RDONLY)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", refusing)
+            with pytest.raises(SandboxdError) as refused:
+                refuse_sockets(fd, str(project))
+        assert refused.value.code == "workspace_search"
+        make_deep(fd, sys.getrecursionlimit() + 10)
+        with pytest.raises(SandboxdError, match="too many levels"):
+            refuse_sockets(fd, str(project))
+    finally:
+        os.close(fd)
+        subprocess.run(["rm", "-rf", str(project)], check=True)  # pytest's own clean-up recurses too
+
+
+def make_deep(top: int, levels: int) -> None:
+    """Directories in one another, deeper than a path can name."""
+    here = os.dup(top)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
 
 
 def test_links_do_not_lead_out(client: WardenClient, image: str, project: Path, tmp_path: Path) -> None:
