@@ -91,8 +91,7 @@ class Sandbox:
         return Created(self.container, made.image, self.uid)
 
     def _made(self, image: dict[str, Any], files: scratch.Scratch) -> Made:
-        mine = (self.host.settings.state_dir, self.host.settings.run_dir, self.host.settings.gate)
-        private = tuple(os.path.realpath(path) for path in mine)
+        private = self._private_places() if self.spec.mounts else ()
         mounts = tuple(
             workspace.mount_workspace(mount, index, files, self.uid, self.spec.runtime, private)
             for index, mount in enumerate(self.spec.mounts)
@@ -108,6 +107,11 @@ class Sandbox:
         profile = seccomp.profile(unix_sockets=self.spec.unix_sockets, runtime=self.spec.runtime)
         run = f"{self.host.owner.pid}-{self.host.owner.start}"
         return Made(self.uid, str(image["Id"]), volumes, str(files.path), mounts, self.host.owner, run, profile)
+
+    def _private_places(self) -> tuple[str, ...]:
+        """What is ours and Docker's, wherever the operator has moved it."""
+        settings, docker = self.host.settings, self.host.engine.info()["DockerRootDir"]
+        return tuple(os.path.realpath(path) for path in (settings.state_dir, settings.run_dir, settings.gate, docker))
 
     def start(self) -> None:
         """The gate runs and waits; the scratch directory has served."""

@@ -13,6 +13,7 @@ from sandboxd.errors import SandboxdError
 from sandboxd.settings import Settings
 from sandboxd.warden import protocol as p
 from sandboxd.warden.client import WardenClient
+from sandboxd.warden.server.engine import Engine
 from sandboxd.warden.server.workspace import open_source, refuse_sockets
 from tests.kit.warden import launch, open_warden, run_to_end, spec_of
 
@@ -170,6 +171,18 @@ def test_our_own_places_stay_outside(image: str, settings: Settings, tmp_path: P
     (tmp_path / "link").symlink_to(tmp_path / "state")
     with open_warden(moved) as client:
         for source in (tmp_path, tmp_path / "state", tmp_path / "state" / "audit", tmp_path / "link"):
+            assert refused_as(client, mounted(image, source)).code == "mount_source"
+
+
+def test_dockers_places_stay_outside(
+    image: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its data-root was moved."""
+    told = Engine.info(Engine(str(settings.docker_socket))) | {"DockerRootDir": str(tmp_path / "docker")}
+    monkeypatch.setattr(Engine, "info", lambda _: told)
+    (tmp_path / "docker" / "volumes").mkdir(parents=True)
+    with open_warden(settings) as client:
+        for source in (tmp_path, tmp_path / "docker", tmp_path / "docker" / "volumes"):
             assert refused_as(client, mounted(image, source)).code == "mount_source"
 
 
