@@ -22,8 +22,11 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON, None where it is empty."""
-        return json.loads(self.body) if self.body.strip() else None
+        """The body as JSON. Raises SandboxdError: an end of the connection looks like the end of an answer."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise SandboxdError("docker_lost", "an answer of Docker broke off", hint="see Docker's log") from None
 
     def message(self) -> str:
         """Docker's own words about an error."""
@@ -61,16 +64,14 @@ def hijack(path: str, target: str, query: dict[str, str], wait: float) -> tuple[
         status, rest = _read_head(sock)
         if status in (101, 200) and not rest:
             sock.settimeout(None)
-            return Answer(status, b""), sock
-        answer = Answer(status, _read_rest(sock, rest))
+            return Answer(status, b""), sock.dup()
+        return Answer(status, _read_rest(sock, rest)), None
     except TimeoutError:
-        sock.close()
         raise _silent(f"POST {target}", wait) from None
     except OSError as error:
-        sock.close()
         raise _lost(error) from None
-    sock.close()
-    return answer, None
+    finally:
+        sock.close()
 
 
 def open_docker(path: str, wait: float) -> socket.socket:

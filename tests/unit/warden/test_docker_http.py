@@ -63,7 +63,10 @@ def test_not_running(tmp_path: Path) -> None:
     assert code_of(lambda: docker_http.request(str(tmp_path / "none"), "GET", "/", wait=1)) == "docker_down"
 
 
-@pytest.mark.parametrize("data", [b"", b"HTTP/1.0 200 OK\r\n", b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.0 abc\r\n\r\n"])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"HTTP/1.0 200 OK\r\n", b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.0 abc\r\n\r\n", b'HTTP/1.0 200 OK\r\n\r\n{"a"'],
+)
 def test_nonsense(serve: Serve, data: bytes) -> None:
     assert code_of(lambda: Engine(serve(data)).version()) == "docker_lost"
 
@@ -85,6 +88,7 @@ def test_silence(tmp_path: Path) -> None:
         (409, "in use", lambda e: e.remove_image("x"), "image_in_use"),
         (500, "cannot", lambda e: e.start("x"), "docker_refused"),
         (400, "cannot", lambda e: e.attach("x"), "docker_refused"),
+        (301, "another path", lambda e: e.inspect_image("a/../b"), "docker_refused"),
     ],
 )
 def test_refusals(serve: Serve, status: int, message: str, work: Callable[[Engine], object], code: str) -> None:
