@@ -22,6 +22,7 @@ from sandboxd.errors import SandboxdError
 _T = TypeVar("_T")
 _C = TypeVar("_C", bound=type[Any])
 Registry = Mapping[str, type[Any]]
+_WHOLE = 1 << 53  # up to here every whole number is a float
 
 
 class ChannelError(SandboxdError):
@@ -180,7 +181,7 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         _expect(isinstance(value, dict), value, where, "an object")
         return {k: _decode(args[1], v, f"{where}.{k}") for k, v in value.items()}
     if kind is float and type(value) is int:
-        return float(value)
+        return float(_expect(abs(value) < _WHOLE, value, where, "a smaller number"))
     return _expect(type(value) is kind, value, where, getattr(kind, "__name__", str(kind)))
 
 

@@ -51,6 +51,7 @@ def test_end_is_none_and_half_a_message_an_error() -> None:
         (b'["Start", {"sandbox": 7}]', "expected str"),
         (b'["Connect", {"sandbox": "s", "port": true}]', "expected int"),
         (b'["Launch", {"sandbox": "s", "argv": ["a", 1], "env": {}}]', "argv"),
+        (b'["Stop", {"sandbox": "s", "grace": 1' + b"0" * 400 + b"}]", "a smaller number"),
         (b'["Create", {"spec": {"sandbox":"s","agent":"a","workload":"w","image":"i","runtime":"kvm"}}]', "'runc'"),
     ],
 )
