@@ -212,7 +212,7 @@ class Sandbox:
                 sock.close()
         if self.identity:
             self.identity.close()
-            self.identity = None
+            self.identity = self.workload = None  # which shares the descriptors
 
     def _end_container(self) -> None:
         if self.container:  # by its id: the name alone could be another client's
