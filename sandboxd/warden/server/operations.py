@@ -79,16 +79,21 @@ def serve_client(client: socket.socket, host: Host) -> None:
             request, fds = received
             for fd in fds:  # no request brings any
                 os.close(fd)
-            reply, socks = operations.perform(request)
-            try:
-                channel.send(client, reply, [sock.fileno() for sock in socks])
-            finally:
-                for sock in socks:
-                    sock.close()
+            _answer(client, *operations.perform(request))
     except OSError:
         pass  # the client is gone
     finally:
         operations.sandboxes.remove_all()
+
+
+def _answer(client: socket.socket, reply: Any, socks: Sequence[socket.socket]) -> None:
+    try:
+        channel.send(client, reply, [sock.fileno() for sock in socks])
+    except channel.ChannelError as error:  # too long, so nothing of it was sent
+        channel.send(client, p.Refused(error.code, error.message, "ask for less: one image by its name"))
+    finally:
+        for sock in socks:
+            sock.close()
 
 
 def _next_request(client: socket.socket) -> tuple[Any, list[int]] | None:
