@@ -131,6 +131,8 @@ GATEWAY_PAUSE = 2.0
 POLICY_FILE = 4 * MIB
 POLICY_NODES = 500_000
 POLICY_DEPTH = 32
+# A policy file in use is looked at so often; a change holds once it was seen twice.
+POLICY_LOOK = 0.2
 # Docker's start returned → runc executes the gate: a moment, longer on a busy machine.
 GATE_EXECUTES = 5.0
 # A package index: one answer; the page of a package with thousands of releases is about 10 MiB.

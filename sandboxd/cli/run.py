@@ -4,6 +4,7 @@
 caller's privileges can read (policy, secrets, workspace, its stdio) is read before they are given up.
 """
 
+import contextlib
 import importlib
 import os
 import sys
@@ -14,7 +15,7 @@ from sandboxd import ids
 from sandboxd.cli.processes import StateLeases, end_processes, give_up_root
 from sandboxd.cli.run_options import RunOptions, parse_run
 from sandboxd.controller.environment import make_environment, parse_workspace
-from sandboxd.controller.plan import Plan, Wanted, choose_server, plan_command, plan_server
+from sandboxd.controller.plan import Plan, Wanted, plan_command, plan_document
 from sandboxd.controller.ports import Leases
 from sandboxd.controller.relay import ClientEnds, Relay, forwarded_signals, open_client_ends
 from sandboxd.controller.sandbox import Sandbox, Scope, close_streams, open_sandbox
@@ -25,7 +26,9 @@ from sandboxd.warden.client import WardenClient
 from sandboxd.warden.protocol import ContainerSpec, Exited, ImageInfo
 
 if TYPE_CHECKING:
+    from sandboxd.cli.run_reload import Reload
     from sandboxd.controller.builds import Order
+    from sandboxd.controller.policy_file import PolicyFile
     from sandboxd.policy.egress import EgressPolicy, EgressRule
     from sandboxd.policy.models import PolicyDocument
     from sandboxd.policy.shortform import AllowPolicy, AllowRule
@@ -35,16 +38,18 @@ def run_command(arguments: Sequence[str], settings: Settings, warden: WardenClie
     """Run until the workload ends; its exit code. `warden` is closed at the end. Raises SandboxdError."""
     try:
         options = parse_run(arguments)
+        followed = _open_policy_file(options)
         plan, secrets = plan_run(options)
         scope = Scope(plan.wire, (*settings.pins, *map(Pin.parse, options.pin)), hash=plan.hash)
         order = _order_package(plan, warden)
         client = open_client_ends()
+        reload = _open_reload(options, plan, followed) if followed else None
         from sandboxd.state.store import open_state  # late, but while the interpreter's files can be read
 
         directories = (mount.source for mount in plan.mounts)
         give_up_root(settings, warden, directories=directories, images=(order.name,) if order else ())
         with open_state(settings.state_database) as state:
-            return _run(plan, secrets, scope, options.raw, client, StateLeases(state), warden, order)
+            return _run(plan, secrets, scope, options.raw, client, StateLeases(state), warden, order, reload)
     finally:
         end_processes(warden)
 
@@ -54,18 +59,37 @@ def plan_run(options: RunOptions) -> tuple[Plan, tuple[Secret, ...]]:
     wanted = _wanted(options)
     names = [reference.partition("=")[0] for reference in options.secret]
     document = _read_policy(options)
-    server = choose_server(document, options.server) if document else None
-    if document and server:
-        plan = plan_server(document, server, wanted, names)
+    if document:
+        plan = plan_document(document, options.server, wanted, names)
     else:
-        policies = document.scopes() if document else _allowed(options)
-        plan = plan_command(wanted, policies, names, document)
+        plan = plan_command(wanted, _allowed(options), names, None)
     variables = dict(plan.secrets)
     secrets = tuple(
         resolve_secret(reference, variables[name], os.environ)
         for name, reference in zip(names, options.secret, strict=True)
     )
     return plan, secrets
+
+
+def _open_policy_file(options: RunOptions) -> "PolicyFile | None":
+    if options.policy is None:
+        return None
+    from sandboxd.cli.run_reload import open_policy_file
+
+    return open_policy_file(options.policy)
+
+
+def _open_reload(options: RunOptions, plan: Plan, file: "PolicyFile") -> "Reload":
+    """The policy file, to be followed while the workload runs."""
+    from sandboxd.cli.run_reload import Reload
+
+    wanted, names = _wanted(options), [reference.partition("=")[0] for reference in options.secret]
+    return Reload(
+        file,
+        plan,
+        lambda document: plan_document(document, options.server, wanted, names),
+        lambda revised: _reach(revised.policies, revised.workload),
+    )
 
 
 def _read_policy(options: RunOptions) -> "PolicyDocument | None":
@@ -124,6 +148,7 @@ def _run(
     leases: Leases,
     warden: WardenClient,
     order: "Order | None",
+    reload: "Reload | None",
 ) -> int:
     image, command = _build_package(plan, order, warden, leases, scope.pins) if order else _find_image(plan, warden)
     environment = make_environment(image.env, plan.env, secrets)
@@ -139,7 +164,8 @@ def _run(
     )
     with open_sandbox(warden, spec, scope, leases, say) as sandbox:
         say(describe(plan, spec.image, command))
-        return _relay(sandbox, command, environment, plan.cwd, raw, client)
+        with reload.following(sandbox, say) if reload else contextlib.nullcontext():
+            return _relay(sandbox, command, environment, plan.cwd, raw, client)
 
 
 def _order_package(plan: Plan, warden: WardenClient) -> "Order | None":

@@ -151,6 +151,14 @@ def plan_server(document: "PolicyDocument", name: str, wanted: Wanted, secrets: 
     )
 
 
+def plan_document(document: "PolicyDocument", server: str | None, wanted: Wanted, secrets: Sequence[str]) -> Plan:
+    """A policy's run: of its only server, of the one that is named, or of the command line. Raises UsageError."""
+    name = choose_server(document, server)
+    if name is not None:
+        return plan_server(document, name, wanted, secrets)
+    return plan_command(wanted, document.scopes(), secrets, document)
+
+
 def choose_server(document: "PolicyDocument", wanted: str | None) -> str | None:
     """The server to run: the only one, or the one that was named. None: the policy has none. Raises UsageError."""
     servers: dict[str, Server] = document.servers or {}

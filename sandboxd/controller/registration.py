@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from sandboxd import channel, limits
@@ -49,6 +50,16 @@ class Registration:
         """Put the start or end of the workload into the audit log, durably. Raises SandboxdError."""
         self._ask_again(RecordSandbox(self._register.sandbox, event, facts))
         self._ask_again(Flush())
+
+    def revise(self, policies: tuple[dict[str, Any], ...], hash: str) -> int:
+        """Register these scopes as the next revision, and its number. Where it raises SandboxdError the one before
+        still holds, here and for every later gateway."""
+        with self._lock:
+            before = self._register
+            revised = replace(before, policies=policies, hash=hash, revision=before.revision + 1)
+            self._ask_again(revised)
+            self._register = revised
+            return revised.revision
 
     def close(self) -> None:
         """The sandbox is over: what it still had is reset. Idempotent."""

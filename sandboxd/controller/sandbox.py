@@ -83,6 +83,10 @@ class Sandbox:
         self._launched = True
         return Streams(attach, exit_)
 
+    def revise(self, policies: tuple[dict[str, Any], ...], hash: str) -> int:
+        """What it may reach from now on, and the revision's number. Raises SandboxdError; then nothing changed."""
+        return self._registration.revise(policies, hash)
+
     def ended(self, exited: Exited) -> None:
         """How the workload ended, for the records."""
         self._exited = exited

@@ -23,10 +23,14 @@ def read_policy(path: FilePath) -> PolicyDocument:
 
     Raises PolicyError with all problems, UsageError where the file can't be read.
     """
-    document = parse_policy(read_text(path), str(path))
+    return placed_in(path.resolve().parent, parse_policy(read_text(path), str(path)))
+
+
+def placed_in(directory: FilePath, document: PolicyDocument) -> PolicyDocument:
+    """The document with a relative `workspace.source` made absolute, from the directory of its file."""
     if document.workspace is None:
         return document
-    source = path.resolve().parent / document.workspace.source
+    source = directory / document.workspace.source
     return document.model_copy(update={"workspace": document.workspace.model_copy(update={"source": str(source)})})
 
 
@@ -40,11 +44,16 @@ def read_text(path: FilePath) -> str:
         raise UsageError(
             f"{path}: {error.strerror}", hint="expected a readable policy file", code="no_policy"
         ) from None
+    return decode_text(raw, str(path))
+
+
+def decode_text(raw: bytes, name: str) -> str:
+    """A policy's bytes as text, a byte order mark dropped; `name` stands for the file. Raises PolicyError."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise PolicyError([Problem("not UTF-8", "expected text in UTF-8", "", str(path), line, 1)]) from None
+        raise PolicyError([Problem("not UTF-8", "expected text in UTF-8", "", name, line, 1)]) from None
 
 
 def parse_policy(text: str, name: str) -> PolicyDocument:

@@ -4,6 +4,7 @@ import queue
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -173,3 +174,24 @@ def test_closing_ends_the_session(gateways: FakeGateways) -> None:
     registration._keeper.join(PATIENCE)
     assert not registration._keeper.is_alive()
     assert gateways.seen.empty()
+
+
+def test_a_revision_is_what_later_gateways_are_told(gateways: FakeGateways, registration: Registration) -> None:
+    registration.wait()
+    gateways.next()
+    policies: tuple[dict[str, Any], ...] = ({"mode": "offline"},)
+    assert registration.revise(policies, "h2") == 2
+    assert gateways.next() == (revised := replace(REGISTER, policies=policies, hash="h2", revision=2))
+    gateways.die()
+    assert gateways.next() == revised
+
+
+def test_a_revision_that_is_refused_leaves_the_one_before(gateways: FakeGateways, registration: Registration) -> None:
+    registration.wait()
+    gateways.next()
+    gateways.answers = lambda m: Failed("bad_policy", "no") if m.revision == 2 else Ok()
+    with pytest.raises(SandboxdError, match="no"):
+        registration.revise((), "h2")
+    gateways.next()
+    gateways.die()
+    assert gateways.next() == REGISTER
