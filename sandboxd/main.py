@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from sandboxd.cli.text import harmless
 from sandboxd.errors import ExitCode, SandboxdError
 
 
@@ -21,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run_app(["run", "--help"] if given[:1] == ["run"] else given)
     except SandboxdError as error:
-        print(f"sandboxd: {error}", file=sys.stderr)
+        for line in f"sandboxd: {error}".splitlines():  # it may quote what a name, an image or a gateway said
+            print(harmless(line), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130

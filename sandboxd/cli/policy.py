@@ -10,6 +10,7 @@ import typer
 from sandboxd.cli.policy_cases import check_cases
 from sandboxd.cli.policy_explain import explain
 from sandboxd.cli.policy_lint import lint
+from sandboxd.cli.text import harmless
 from sandboxd.errors import ExitCode, UsageError
 from sandboxd.policy.problems import PolicyError, Problem
 
@@ -44,8 +45,8 @@ def check(
     else:
         for name, problems in found.items():
             for problem in problems:
-                typer.echo(str(problem), err=True)
-            typer.echo(f"{name}: {_count(len(problems))}" if problems else f"{name}: ok", err=bool(problems))
+                typer.echo(harmless(str(problem)), err=True)
+            typer.echo(harmless(f"{name}: {_count(len(problems)) if problems else 'ok'}"), err=bool(problems))
     if any(found.values()):
         raise typer.Exit(ExitCode.USAGE)
 

@@ -7,6 +7,7 @@ Not here: what a line means (`controller.messages`), starting and stopping (`Con
 """
 
 import contextlib
+import os
 import select
 import signal
 import socket
@@ -19,6 +20,7 @@ from typing import Protocol
 from sandboxd import channel, limits
 from sandboxd.controller.messages import Fault, Outcome, Side, judge_line
 from sandboxd.controller.outlets import Outlet, Read, open_outlet, open_reader, socket_outlet, socket_reader
+from sandboxd.controller.terminal import ForTerminal
 from sandboxd.errors import SandboxdError
 from sandboxd.mcp.connections.envelope import Envelope
 from sandboxd.mcp.connections.frames import STDOUT, FrameError, FrameReader
@@ -79,6 +81,7 @@ class Relay:
         self._control = control
         self._raw = raw
         self._tap = tap
+        self._for_terminal = ForTerminal() if not raw and os.isatty(client.stderr.fd) else None
         self.last_stderr = bytearray()
         self.dropped = 0
         self._said: set[tuple[Side, Fault]] = set()
@@ -257,7 +260,7 @@ class Relay:
         if len(self.last_stderr) > 2 * limits.STDERR_RING:
             del self.last_stderr[: -limits.STDERR_RING]
         if self.client.stderr.pending < limits.STREAM_BUFFER:
-            self.client.stderr.send(piece)
+            self.client.stderr.send(self._for_terminal.feed(piece) if self._for_terminal else piece)
 
     def _stdout_ready(self, events: int) -> None:
         """POLLERR or POLLHUP: nobody reads any more."""

@@ -22,3 +22,14 @@ def test_arguments_that_make_no_sense(arguments: list[str], says: str, capsys: p
     assert says in errors
     assert errors.startswith("sandboxd: ")
     assert f"sandboxd {arguments[0]}" in errors
+
+
+def test_what_an_error_quotes_does_not_move_the_cursor(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOXD_SETTINGS", "/nowhere/\x1b[2J\u202e")
+    assert main(["run", "--", "x"]) == ExitCode.USAGE
+    assert main(["policy", "check", "/nowhere/\x1b[2J\u202e"]) == ExitCode.USAGE
+    errors = capsys.readouterr().err
+    assert errors.count("/nowhere/\\x1b[2J\\u202e") >= 2
+    assert errors.replace("\n", "").isprintable()

@@ -120,6 +120,18 @@ def test_stderr_passes_and_its_end_is_kept() -> None:
         assert len(bench.relay.last_stderr) <= 2 * limits.STDERR_RING
 
 
+def test_a_terminal_does_not_obey_the_workload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "isatty", lambda _: True)
+    said = "\x1b]52;c;ZXZpbA==\x07ok\t\u009b2J\u202egrün\r\n".encode() + b"\xff\n"
+    with open_bench() as bench:
+        for byte in said:
+            bench.writes(bytes([byte]), stream=2)
+        bench.ends(0)
+        bench.result()
+        shown = os.read(bench.client_err, 4096).decode()
+    assert shown == "\\x1b]52;c;ZXZpbA==\\x07ok\t\\x9b2J\\u202egrün\\x0d\n\\xff\n"
+
+
 def test_a_client_that_never_reads_stderr_does_not_block_messages() -> None:
     with open_bench() as bench:
         for _ in range(40):
