@@ -36,6 +36,8 @@ RESOLVE = 10.0
 # it passes. A server that speaks first is waited for as long.
 GUESS = 1.0
 GUESS_BYTES = 64
+# How often the wall clock is looked at while a sandbox's policy has rules that are limited in time: it may be set.
+CLOCK_LOOK = 0.5
 # How long a connection to a denied web address may take to show what it speaks, before it is just reset.
 DENIAL_WORDS = 0.25
 # Bytes a pump may hold per direction of a connection.

@@ -1,12 +1,14 @@
 """`sandboxd policy explain`: why a destination is allowed or denied, stage by stage."""
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sandboxd.errors import UsageError
 from sandboxd.settings import Pin
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ def explain(
     method: Annotated[str | None, typer.Option(help="The method of an HTTP request.")] = None,
     path: Annotated[str | None, typer.Option(help="The path of an HTTP request.")] = None,
     tool: Annotated[str | None, typer.Option(help="The tool whose call is in flight.")] = None,
+    at: Annotated[str | None, typer.Option(help="The time, RFC 3339; default: now.")] = None,
     pin: Annotated[list[str] | None, typer.Option(help="An operator's pin, HOST=ADDRESS[:PORT].")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -32,7 +35,7 @@ def explain(
     from sandboxd.policy.explain import explain as explained
 
     scopes, name = _scopes(policy, server)
-    question = Question(host, port, workload or f"mcp:{name or 'command'}", method, path, tool)
+    question = Question(host, port, workload or f"mcp:{name or 'command'}", method, path, tool, _time(at))
     found = explained(scopes, question, [Pin.parse(text) for text in pin or ()])
     if as_json:
         typer.echo(json.dumps(_as_json(found, question.workload), indent=2, ensure_ascii=False))
@@ -48,6 +51,15 @@ def _scopes(policy: Path, server: str | None) -> "tuple[list[NamedScope], str | 
     document = read_policy(policy)
     name = choose_server(document, server)
     return [NamedScope(where, scope) for where, scope in document.named_scopes(name)], name
+
+
+def _time(text: str | None) -> float:
+    from sandboxd.policy.units import parse_instant
+
+    try:
+        return time.time() if text is None else parse_instant(text)
+    except ValueError as error:
+        raise UsageError(f"--at {text}: {error}") from None
 
 
 def _print(found: "Explanation", workload: str) -> None:

@@ -25,7 +25,7 @@ from sandboxd.policy.requests import (
 )
 from sandboxd.policy.source import read_source
 from sandboxd.policy.validation import Document, placed, validate
-from sandboxd.policy.values import Model, Name, Text, refuse
+from sandboxd.policy.values import Instant, Model, Name, Text, refuse
 from sandboxd.reasons import Reason
 from sandboxd.settings import Pin
 
@@ -80,6 +80,7 @@ class Case(Model):
     """One request and what is expected of it: exactly one of `dns`, `connect`, `tls`, `http`, `resolve`."""
 
     server: Name | None = Field(default=None, description="The server that asks; default: the file's.")
+    at: Instant | None = Field(default=None, description="When; default: the file's, or unknown.")
     dns: Text | None = Field(default=None, description="A name query.")
     connect: Place | None = Field(default=None, description="A connection.")
     tls: TlsCase | None = Field(default=None, description="A ClientHello.")
@@ -104,6 +105,7 @@ class CaseFile(Model):
     """All cases of a policy."""
 
     server: Name | None = Field(default=None, description="The server that asks.")
+    at: Instant | None = Field(default=None, description="When; default: unknown.")
     pins: tuple[Text, ...] = Field(default=(), description="An operator's pins, HOST=ADDRESS[:PORT].")
     cases: Annotated[tuple[Case, ...], Field(min_length=1)] = Field(description="In any order.")
 
@@ -158,7 +160,7 @@ def run_cases(document: PolicyDocument, text: str, name: str) -> list[Outcome]:
             placed(Problem("", path=f"cases[{number}]"), source).line,
             _asked(case),
             Answer(case.verdict, case.reason, case.rule),
-            answer(compiled[case.server or file.server], case),
+            answer(compiled[case.server or file.server], case, case.at if case.at is not None else file.at),
         )
         for number, case in enumerate(file.cases)
     ]
@@ -183,17 +185,17 @@ def _asked(case: Case) -> str:
     return f"{kind} {asked if isinstance(asked, str) else asked.to}"
 
 
-def answer(policy: CompiledEgress, case: Case) -> Answer:
+def answer(policy: CompiledEgress, case: Case, now: float | None) -> Answer:
     """What the policy decides."""
     if case.resolve is not None:
         target = target_of(case.resolve.to)
-        connect = decide(policy, ConnectRequest(target))
+        connect = decide(policy, ConnectRequest(target), now)
         packed = ip_address(case.resolve.address).packed
-        judged = judge_address(policy, connect, target, packed, is_host=case.resolve.is_host)
+        judged = judge_address(policy, connect, target, packed, is_host=case.resolve.is_host, now=now)
         passed = "allow" if judged.reason is Reason.ALLOWED else "would_deny"
         return Answer(passed if judged.allowed else "deny", judged.reason, judged.rule)
     try:
-        decision = decide(policy, _request(case))
+        decision = decide(policy, _request(case), now)
     except InvalidHostError:
         return Answer("deny", Reason.INVALID_HOST, None)
     return Answer(decision.verdict, decision.reason, decision.rule)

@@ -20,11 +20,11 @@ def rule_mode(rule: Rule, policy: Policy) -> str:
 
 
 def options_of(rule: Rule, policy: Policy, *, by_name: bool = True) -> tuple[object, ...]:
-    """All of an allow rule that says how, not where; `by_name`: of connections to its hosts."""
+    """All of an allow rule that says how, not where nor when; `by_name`: of connections to its hosts."""
     tls = (rule.tls.handling, rule.tls.no_sni, rule.tls.ech) if rule.tls else _TLS_DEFAULTS
     tls = tls if rule.proto == "tls" else None
     private = rule.allow_private if by_name else None
-    return (rule.proto, tls, rule.http, rule.credentials, rule_mode(rule, policy), rule.until, private, rule.tools)
+    return (rule.proto, tls, rule.http, rule.credentials, rule_mode(rule, policy), private, rule.tools)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from ipaddress import ip_network
 
 from sandboxd.policy.addresses import classify
 from sandboxd.policy.hosts import literal_address
-from sandboxd.policy.indexes import CompiledRule, rules_at
+from sandboxd.policy.indexes import AddressIndex, CompiledRule, HostIndex, Ports, rules_at
 from sandboxd.policy.matching import CompiledEgress, Scope
 from sandboxd.policy.requests import (
     AddressVerdict,
@@ -65,7 +65,7 @@ def _decide_dns(policy: CompiledEgress, host: Host, now: float | None) -> Decisi
         if scope.softness.is_soft(now):
             recorded = ports
             if not ports:
-                objected = objected or objection(_unmatched_name(policy, host), scope.softness.mode)
+                objected = objected or objection(_unmatched_name(policy, host, now), scope.softness.mode)
         elif open_ports is None:
             open_ports = ports
         else:
@@ -78,21 +78,24 @@ def _decide_dns(policy: CompiledEgress, host: Host, now: float | None) -> Decisi
         recorded_denial = recorded_denial or on_port
     if recorded_denial:
         return objected or recorded_denial
-    return objected if objected and open_ports is None else _unmatched_name(policy, host)
+    return objected if objected and open_ports is None else _unmatched_name(policy, host, now)
 
 
-def _unmatched_name(policy: CompiledEgress, host: Host) -> Decision:
-    own = any(next(scope.allow_hosts.places(host), None) for scope in policy.scopes)
+def _unmatched_name(policy: CompiledEgress, host: Host, now: float | None) -> Decision:
+    own = [rule for scope in policy.scopes for ports in scope.allow_hosts.places(host) for (rule, *_) in ports.values()]
+    if own and not any(rule.is_live(now) for rule in own):
+        return deny_unmatched(Layer.DNS, host, Reason.EXPIRED, own[0])
     foreign = any(next(scope.foreign_hosts.places(host), None) for scope in policy.scopes)
-    return deny_unmatched(Layer.DNS, str(host), Reason.WORKLOAD if foreign and not own else Reason.NO_MATCH)
+    return deny_unmatched(Layer.DNS, host, Reason.WORKLOAD if foreign and not own else Reason.NO_MATCH)
 
 
 def _open_ports(scope: Scope, host: Host, now: float | None) -> dict[int, CompiledRule]:
     found: dict[int, CompiledRule] = {}
     for ports in scope.allow_hosts.places(host):
         for port, rules in ports.items():
-            if port is not None and port not in found:
-                found.update((port, rule) for rule in rules if rule.is_live(now))
+            rule = next((rule for rule in rules if rule.is_live(now)), None)
+            if port is not None and rule is not None:
+                found.setdefault(port, rule)
     return found
 
 
@@ -158,7 +161,7 @@ def _decide_connect(policy: CompiledEgress, target: Target, now: float | None) -
     rules = tuple(rule for rule in matches if rule is not None)
     if len(rules) < len(matches) or not matches:
         silent = [scope for scope, rule in zip(policy.scopes, matches, strict=True) if rule is None]
-        denial = deny_unmatched(Layer.CONNECT, describe(target), _why_unmatched(policy, target, now))
+        denial = deny_unmatched(Layer.CONNECT, describe(target), *_why_unmatched(policy, target, now))
         if not silent or not all(scope.softness.is_soft(now) for scope in silent):
             return denial, ()
         objected = objected or objection(denial, silent[0].softness.mode)
@@ -226,23 +229,27 @@ def _opens_private(scope: Scope, address: bytes, port: int, now: float | None) -
     )
 
 
-def _why_unmatched(policy: CompiledEgress, target: Target, now: float | None) -> Reason:
-    """The nearest miss: another port of the same place, or another workload's rule."""
+def _why_unmatched(policy: CompiledEgress, target: Target, now: float | None) -> tuple[Reason, CompiledRule | None]:
+    """The nearest miss: another time or port of the same place, or another workload's rule."""
     for scope in policy.scopes:
-        if target.host is not None:
-            here, there = scope.allow_hosts, scope.foreign_hosts
-            place, found = next(here.places(target.host), None), here.find(target.host, target.port, now)
-            foreign = None if place else there.find(target.host, target.port, now)
-        else:
-            address = target.address or b""
-            here, there = scope.allow_cidrs, scope.foreign_cidrs
-            place, found = next(here.places(address), None), here.find(address, target.port, now)
-            foreign = None if place else there.find(address, target.port, now)
-        if place and not found:
-            return Reason.PORT
-        if foreign:
-            return Reason.WORKLOAD
-    return Reason.NO_MATCH
+        here = list(_places(scope.allow_hosts, scope.allow_cidrs, target))
+        if not here:
+            if any(any(rules_at(ports, target.port, now)) for ports in _places_of_others(scope, target)):
+                return Reason.WORKLOAD, None
+        elif not any(any(rules_at(ports, target.port, now)) for ports in here):
+            later = next((rule for ports in here for rule in ports.get(target.port, ())), None)
+            return (Reason.EXPIRED, later) if later else (Reason.PORT, None)
+    return Reason.NO_MATCH, None
+
+
+def _places_of_others(scope: Scope, target: Target) -> Iterator[Ports]:
+    return _places(scope.foreign_hosts, scope.foreign_cidrs, target)
+
+
+def _places(hosts: HostIndex, cidrs: AddressIndex, target: Target) -> Iterator[Ports]:
+    if target.host is not None:
+        return hosts.places(target.host)
+    return (ports for _, ports in cidrs.places(target.address or b""))
 
 
 # --- addresses -----------------------------------------------------------------------------------------------

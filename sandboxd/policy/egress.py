@@ -20,6 +20,7 @@ from sandboxd.policy.values import (
     CountRate,
     Form,
     HeaderName,
+    Instant,
     Model,
     NotYet,
     Only,
@@ -27,6 +28,7 @@ from sandboxd.policy.values import (
     Seconds,
     SecretName,
     SizeRate,
+    TimeOfDay,
     ToolGlob,
     refuse,
     text_form,
@@ -86,6 +88,7 @@ OriginText = Annotated[
 PathPattern = Annotated[str, Field(max_length=1024), AfterValidator(_check_path)]
 RuleId = Annotated[str, Form(r"[A-Za-z0-9][A-Za-z0-9._:/*@\[\]-]{0,299}", "an id such as gh-read, without spaces")]
 Workload = Annotated[str, Form(rf"shell|mcp:\*|mcp:{NAME}", "shell, mcp:SERVER or mcp:*")]
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 Method = Annotated[str, Form(r"[A-Z][A-Z-]{0,31}", "a method in upper case, such as GET")]
 
 
@@ -138,6 +141,22 @@ class HttpMatch(Model):
     )
 
 
+class Window(Model):
+    """A part of the week, UTC. One that ends before it starts ends on the next day."""
+
+    days: Annotated[tuple[Day, ...] | None, Field(min_length=1)] = Field(
+        default=None, description="The days on which it starts; default: every day."
+    )
+    start: TimeOfDay = Field(alias="from", description="The first minute.")
+    end: TimeOfDay = Field(alias="to", description="The minute that is no longer in; `24:00` is midnight.")
+
+    @model_validator(mode="after")
+    def _some_time(self) -> Self:
+        if self.start == self.end:
+            raise refuse("a window without length", 'expected from before or after to; all day is "00:00" to "24:00"')
+        return self
+
+
 class Credential(Model):
     """A secret that the gateway puts into intercepted requests; the sandbox holds a placeholder."""
 
@@ -178,8 +197,9 @@ class EgressRule(Model):
         description="`audit`: what the rule denies, or what a connection that it allows must be, is recorded and "
         "passes (a canary). `enforce` also where the policy's mode is `audit`. Default: the policy's.",
     )
-    until: Annotated[str | None, NotYet("take the rule out when its time is over")] = Field(
-        default=None, description="RFC 3339 time after which the rule no longer matches."
+    until: Instant | None = Field(default=None, description="RFC 3339 time from which on the rule no longer matches.")
+    windows: Annotated[tuple[Window, ...] | None, Field(min_length=1)] = Field(
+        default=None, description="Parts of the week, one of which it must be; default: always."
     )
     allow_private: Annotated[tuple[Cidr, ...] | None, Field(min_length=1)] = Field(
         default=None, description="Private blocks that this rule's hosts may resolve into."

@@ -17,6 +17,7 @@ from sandboxd.policy.indexes import CompiledRule
 from sandboxd.policy.matching import CompiledEgress, Scope, applies_to, compile_egress
 from sandboxd.policy.requests import ConnectRequest, Decision, DnsRequest, HttpRequest, Target
 from sandboxd.policy.rules import Rule
+from sandboxd.policy.times import Times
 from sandboxd.policy.values import Network
 from sandboxd.reasons import Layer, Reason
 from sandboxd.settings import Pin
@@ -25,7 +26,7 @@ from sandboxd.settings import Pin
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is asked: may `workload` reach `host` (a name or a literal address) at `port`, with this request, while a
-    call of `tool` is in flight?"""
+    call of `tool` is in flight, at `now` (wall seconds)?"""
 
     host: str
     port: int
@@ -33,6 +34,7 @@ class Question:
     method: str | None = None
     path: str | None = None
     tool: str | None = None
+    now: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +85,14 @@ def explain(scopes: Sequence[NamedScope], question: Question, pins: Sequence[Pin
         return _invalid(question)
     found = Explanation(describe(target), decision=_decision(policy, target, question))
     found.add("floor", [_floor(target, policy)])
-    found.add(
-        "deny", list(_denials(scopes, policy, target, question.workload)) or [Step("passes", "no deny rule matches")]
-    )
+    found.add("deny", list(_denials(scopes, policy, target, question)) or [Step("passes", "no deny rule matches")])
     found.add("allow", list(_openings(scopes, policy, target, question)) or [_nothing(scopes)])
-    connect = decide(policy, ConnectRequest(target))
+    connect = decide(policy, ConnectRequest(target), question.now)
     if connect.allowed:
-        rules = [rule for scope in policy.scopes if (rule := _chosen(scope, target)) is not None]
+        rules = [rule for scope in policy.scopes if (rule := _chosen(scope, target, question.now)) is not None]
         found.add("options", list(_options(scopes, rules, connect)))
         if target.host is not None:
-            found.add("name query", [_name_query(policy, target)])
+            found.add("name query", [_name_query(policy, target, question.now)])
         found.add("first bytes", [Step("note", _first_bytes(connect, target))])
         if question.method or question.path:
             found.add("request", [_request(policy, connect, target, question)])
@@ -119,10 +119,10 @@ def _invalid(question: Question) -> Explanation:
 
 
 def _decision(policy: CompiledEgress, target: Target, question: Question) -> Decision:
-    connect = decide(policy, ConnectRequest(target))
+    connect = decide(policy, ConnectRequest(target), question.now)
     if not connect.allowed or connect.proto != "http" or not (question.method or question.path):
         return connect
-    return decide(policy, _http_request(target, question))
+    return decide(policy, _http_request(target, question), question.now)
 
 
 def _http_request(target: Target, question: Question) -> HttpRequest:
@@ -145,12 +145,14 @@ def _floor(target: Target, policy: CompiledEgress) -> Step:
     return Step("passes", "private: opened by a block that is private as a whole" if kind.private else "public")
 
 
-def _denials(scopes: Sequence[NamedScope], policy: CompiledEgress, target: Target, workload: str) -> Iterator[Step]:
-    deciding = decide(policy, ConnectRequest(target))
+def _denials(
+    scopes: Sequence[NamedScope], policy: CompiledEgress, target: Target, question: Question
+) -> Iterator[Step]:
+    deciding = decide(policy, ConnectRequest(target), question.now)
     for named in scopes:
         for rule in named.policy.all_rules:
             place = _place_of(rule, target)
-            if rule.action == "deny" and place and _has_port(rule, target.port) and applies_to(rule, workload):
+            if rule.action == "deny" and place and _has_port(rule, target.port) and applies_to(rule, question.workload):
                 decides = deciding.reason is Reason.DENY_RULE and deciding.rule == rule.id
                 outcome = "denies" if not deciding.allowed else "objects"
                 yield Step(outcome if decides else "unused", f"{place} is denied", named.name, rule.id)
@@ -180,14 +182,14 @@ def _openings(
     scopes: Sequence[NamedScope], policy: CompiledEgress, target: Target, question: Question
 ) -> Iterator[Step]:
     for named, scope in zip(scopes, policy.scopes, strict=True):
-        chosen, seen = _chosen(scope, target), False
+        chosen, seen = _chosen(scope, target, question.now), False
         for rule in named.policy.all_rules:
             place = _place_of(rule, target)
             if rule.action == "allow" and place:
                 seen = True
                 yield _opening(named.name, rule, place, chosen, question)
         if chosen is None:
-            outcome = "objects" if scope.softness.is_soft(None) else "denies"
+            outcome = "objects" if scope.softness.is_soft(question.now) else "denies"
             yield Step(outcome, f"no allow rule of this scope {'opens it' if seen else 'matches'}", named.name)
 
 
@@ -198,15 +200,18 @@ def _opening(scope: str, rule: EgressRule, place: str, chosen: CompiledRule | No
         return Step("unused", f"{place}: only during calls of {', '.join(rule.tools)}", scope, rule.id)
     if not _has_port(rule, question.port):
         return Step("unused", f"{place}: opens {', '.join(map(str, rule.to.ports or ()))} only", scope, rule.id)
+    times = Times.of(rule.until, rule.windows)
+    if times and not (question.now is not None and times.is_open(question.now)):
+        return Step("unused", f"{place}: not open at this time", scope, rule.id)
     if chosen is None or chosen.id != rule.id:
         return Step("unused", f"{place}: another rule is more specific, or stands before", scope, rule.id)
     return Step("allows", f"{place}: the most specific", scope, rule.id)
 
 
-def _chosen(scope: Scope, target: Target) -> CompiledRule | None:
+def _chosen(scope: Scope, target: Target, now: float | None) -> CompiledRule | None:
     if target.host is not None:
-        return scope.allow_hosts.find(target.host, target.port, None)
-    return scope.allow_cidrs.find(target.address or b"", target.port, None)
+        return scope.allow_hosts.find(target.host, target.port, now)
+    return scope.allow_cidrs.find(target.address or b"", target.port, now)
 
 
 def _nothing(scopes: Sequence[NamedScope]) -> Step:
@@ -234,9 +239,9 @@ def _options(scopes: Sequence[NamedScope], rules: Sequence[CompiledRule], connec
         yield Step("note", f"together: proto {connect.proto}")
 
 
-def _name_query(policy: CompiledEgress, target: Target) -> Step:
+def _name_query(policy: CompiledEgress, target: Target, now: float | None) -> Step:
     assert target.host is not None
-    decision = decide(policy, DnsRequest(target.host))
+    decision = decide(policy, DnsRequest(target.host), now)
     if not decision.allowed:
         return Step("denies", f"REFUSED: {decision.text}", rule=decision.rule)
     return Step("passes", "A: a synthetic address; every other type: no data", rule=decision.rule)
@@ -256,7 +261,7 @@ def _request(policy: CompiledEgress, connect: Decision, target: Target, question
     asked = f"{question.method or 'GET'} {question.path or '/'}"
     if connect.proto != "http":
         return Step("note", f"{asked}: not seen, since the rule's proto is {connect.proto}")
-    decision = decide(policy, _http_request(target, question))
+    decision = decide(policy, _http_request(target, question), question.now)
     return Step("allows" if decision.allowed else "denies", decision.text or asked, rule=decision.rule)
 
 

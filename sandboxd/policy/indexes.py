@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from sandboxd.policy.hosts import HostPattern, PatternKind
 from sandboxd.policy.requests import Decision, Host, Mode, Proto
 from sandboxd.policy.rules import Network, Rule
+from sandboxd.policy.times import Times
 from sandboxd.reasons import Layer, Reason, Verdict
 
 
@@ -31,12 +32,13 @@ class CompiledRule(Softness):
     """A rule as `decide` needs it. One object a rule, so that two look-ups that find the same rule find the same
     object; its decisions that allow are made once."""
 
-    __slots__ = ("_allowed", "id", "proto", "rule")
+    __slots__ = ("_allowed", "id", "proto", "rule", "times")
 
     def __init__(self, rule: Rule, softness: Softness) -> None:
         super().__init__(softness.mode, softness.until)
         self.rule = rule
         self.id = rule.id
+        self.times = Times.of(rule.until, rule.windows)
         self.proto: Proto | None = rule.proto
         self._allowed: dict[tuple[Layer, Proto | None, Mode], Decision] = {}
 
@@ -49,8 +51,10 @@ class CompiledRule(Softness):
         return found
 
     def is_live(self, now: float | None) -> bool:
-        """Whether it stands at this time."""
-        return True
+        """Whether it stands at this time. Where the time isn't known, a denial does and an opening doesn't."""
+        if self.times is None:
+            return True
+        return self.rule.action == "deny" if now is None else self.times.is_open(now)
 
 
 # The rules of one place, by port; None stands for every port. Those of one port in the order of the policy.

@@ -50,9 +50,14 @@ def unused_rules(name: str, policy: EgressPolicy, document: PolicyDocument) -> I
 def _single(others: Sequence[EgressRule], rule: EgressRule) -> EgressRule | None:
     """The rule that alone covers every place of `rule`, for all of its workloads."""
     for other in others:
-        if other is not rule and _covers_workloads(other, rule) and _covers(other, rule):
+        if other is not rule and _covers_workloads(other, rule) and _covers(other, rule) and _covers_times(other, rule):
             return other
     return None
+
+
+def _covers_times(other: EgressRule, rule: EgressRule) -> bool:
+    always = other.until is None and other.windows is None
+    return always or (other.until, other.windows) == (rule.until, rule.windows)
 
 
 def _covers(other: EgressRule, rule: EgressRule) -> bool:

@@ -3,6 +3,7 @@
 Not here: the look-ups (`indexes`), the verdict (`decide`). Called by the gateway when a sandbox is registered.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -14,6 +15,7 @@ from sandboxd.policy.indexes import AddressIndex, CompiledRule, HostIndex, Softn
 from sandboxd.policy.problems import PolicyError, Problem
 from sandboxd.policy.requests import Host
 from sandboxd.policy.rules import Policy, Rule
+from sandboxd.policy.times import Times
 from sandboxd.settings import Pin
 
 
@@ -57,6 +59,16 @@ class CompiledEgress:
     pins: dict[str, PinnedAddress] = field(default_factory=dict[str, PinnedAddress])
     limits: CompiledLimits = field(default_factory=CompiledLimits)
     may_be_soft: bool = False
+    times: tuple[Times, ...] = ()
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether a verdict may change with the time."""
+        return bool(self.times)
+
+    def next_change(self, now: float) -> float:
+        """The next moment (wall seconds) after `now` at which some verdict may be another one; infinity: never."""
+        return min((times.next_change(now) for times in self.times), default=math.inf)
 
     def pin_of(self, host: Host) -> PinnedAddress | None:
         """Where the operator says that this name is; it is dialed there, without asking a resolver."""
@@ -75,7 +87,8 @@ def compile_egress(policies: Sequence[Policy], *, workload: str, pins: Sequence[
     scopes = tuple(_compile_scope(policy, workload) for policy in policies)
     soft = any(rule_mode(rule, policy) != "enforce" for policy in policies for rule in policy.all_rules)
     may_be_soft = soft or any(policy.mode in ("audit", "learn") for policy in policies)
-    return CompiledEgress(scopes, compiled_pins, _compile_limits(policies), may_be_soft)
+    times = tuple({t for p in policies for r in p.all_rules if (t := Times.of(r.until, r.windows)) is not None})
+    return CompiledEgress(scopes, compiled_pins, _compile_limits(policies), may_be_soft, times)
 
 
 def _compile_scope(policy: Policy, workload: str) -> Scope:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 
 NUMBER = r"(0|[1-9][0-9]{0,11})(\.[0-9]{1,6})?"
 DURATION_FORM = rf"^{NUMBER}(ms|s|m|h|d)$"
@@ -20,3 +21,27 @@ def parse_scaled(text: str, form: str, units: Mapping[str, float], expected: str
 def parse_seconds(text: str) -> float:
     """A duration in seconds. Raises ValueError."""
     return parse_scaled(text, DURATION_FORM, _SECONDS, "a duration with its unit, such as 500ms, 10s, 5m, 2h or 7d")
+
+
+# RFC 3339, always with its offset: a time without one would mean something else on another host.
+INSTANT_FORM = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$"
+TIME_OF_DAY_FORM = r"^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$"
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+def parse_instant(text: str) -> float:
+    """Wall seconds of an RFC 3339 time. Raises ValueError."""
+    expected = "expected a time with its offset, such as 2026-12-31T18:00:00Z or 2026-12-31T18:00:00+01:00"
+    if not re.fullmatch(INSTANT_FORM, text, re.ASCII):
+        raise ValueError(expected)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(f"no such time; {expected}") from None
+
+
+def parse_time_of_day(text: str) -> int:
+    """Minutes after midnight. Raises ValueError."""
+    if not re.fullmatch(TIME_OF_DAY_FORM, text, re.ASCII):
+        raise ValueError("expected a time of day, UTC, such as 09:00 or 24:00")
+    return int(text[:2]) * 60 + int(text[3:])

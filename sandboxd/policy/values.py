@@ -9,6 +9,7 @@ import posixpath
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -26,7 +27,16 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from sandboxd.policy.rules import Network
-from sandboxd.policy.units import DURATION_FORM, NUMBER, parse_scaled, parse_seconds
+from sandboxd.policy.units import (
+    DURATION_FORM,
+    INSTANT_FORM,
+    NUMBER,
+    TIME_OF_DAY_FORM,
+    parse_instant,
+    parse_scaled,
+    parse_seconds,
+    parse_time_of_day,
+)
 
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _PER = {"s": 1, "m": 60, "min": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
@@ -195,6 +205,36 @@ Seconds = Annotated[
     float, text_form(parse_duration), written(format_duration), _json_form(DURATION_FORM, "10s", "5m")
 ]  # fmt: skip
 Bytes = Annotated[int, text_form(parse_size), written(format_size), _json_form(_SIZE_FORM, "64MiB", "2GiB")]
+
+
+def _instant(text: str) -> float:
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise refuse(str(error)) from None
+
+
+def _time_of_day(text: str) -> int:
+    try:
+        return parse_time_of_day(text)
+    except ValueError as error:
+        raise refuse(str(error)) from None
+
+
+def _format_instant(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _format_time_of_day(minutes: int) -> str:
+    return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
+Instant = Annotated[
+    float, text_form(_instant), written(_format_instant), _json_form(INSTANT_FORM, "2026-12-31T18:00:00Z")
+]  # fmt: skip
+TimeOfDay = Annotated[
+    int, text_form(_time_of_day), written(_format_time_of_day), _json_form(TIME_OF_DAY_FORM, "09:00", "17:30")
+]  # fmt: skip
 
 
 class _RateSchema:

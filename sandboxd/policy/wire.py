@@ -14,7 +14,7 @@ from sandboxd.policy.hosts import HostPattern
 from sandboxd.policy.origins import Origin, parse_origin
 from sandboxd.policy.requests import Proto
 from sandboxd.policy.rules import Network
-from sandboxd.policy.units import parse_seconds
+from sandboxd.policy.units import DAYS, parse_instant, parse_seconds, parse_time_of_day
 
 _ORIGIN_SCHEMES = ("https", "http")
 _PROTOCOLS = ("tls", "http", "tcp")
@@ -43,6 +43,15 @@ class WireRequests:
 
 
 @dataclass(frozen=True, slots=True)
+class WireWindow:
+    """As `rules.Window`."""
+
+    days: tuple[str, ...] | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class WireRule:
     """As `rules.Rule`; of the options only those that have behaviour."""
 
@@ -56,7 +65,8 @@ class WireRule:
     tls: None = None  # every option has one value so far
     credentials: None = None
     mode: Literal["enforce", "audit"] | None = None
-    until: None = None
+    until: float | None = None
+    windows: "tuple[WireWindow, ...] | None" = None
     tools: None = None
 
 
@@ -93,7 +103,7 @@ def read_wire(value: object) -> WirePolicy:
 
 
 def _rule(value: object, where: str) -> WireRule:
-    keys = ("id", "action", "workloads", "to", "proto", "tls", "http", "allow_private", "mode")
+    keys = ("id", "action", "workloads", "to", "proto", "tls", "http", "allow_private", "mode", "until", "windows")
     rule = _table(value, where, *keys)
     action = cast(Literal["allow", "deny"], _one_of(rule, "action", ("allow", "deny"), None))
     proto = cast(Proto | None, _one_of(rule, "proto", _PROTOCOLS, "")) or None
@@ -113,6 +123,8 @@ def _rule(value: object, where: str) -> WireRule:
         http=_requests(rule.get("http"), f"{where}.http"),
         allow_private=_networks(rule, "allow_private"),
         mode=mode,
+        until=parse_instant(_text(rule["until"], f"{where}.until")) if rule.get("until") is not None else None,
+        windows=_windows(rule.get("windows"), f"{where}.windows"),
     )
 
 
@@ -136,6 +148,23 @@ def _requests(value: object, where: str) -> tuple[WireRequests, ...] | None:
     if not tables:
         raise WireError(f"{where}: expected at least one entry")
     return tuple(WireRequests(_texts(each, "methods"), _texts(each, "paths")) for each in tables)
+
+
+def _windows(value: object, where: str) -> tuple[WireWindow, ...] | None:
+    if value is None:
+        return None
+    windows = tuple(_window(_table(each, where, "days", "from", "to"), where) for each in _list(value, where))
+    if not windows:
+        raise WireError(f"{where}: expected at least one entry")
+    return windows
+
+
+def _window(table: Mapping[str, Any], where: str) -> WireWindow:
+    days = _texts(table, "days")
+    start, end = (parse_time_of_day(_text(table.get(key), f"{where}.{key}")) for key in ("from", "to"))
+    if start == end or not set(days or ()) <= set(DAYS):
+        raise WireError(f"{where}: no such window")
+    return WireWindow(days, start, end)
 
 
 def _origin_rule(text: str) -> WireRule:

@@ -12,6 +12,7 @@ _MISSES = {
     Reason.NO_MATCH: "no rule matches",
     Reason.PORT: "its rules open other ports",
     Reason.WORKLOAD: "its rules are for other workloads",
+    Reason.EXPIRED: "its rules are not open at this time",
 }
 
 
@@ -34,9 +35,9 @@ def deny_by(layer: Layer, where: str, rule: CompiledRule) -> Decision:
     return deny(layer, Reason.DENY_RULE, f"{where} is denied by rule {rule.id!r}", rule)
 
 
-def deny_unmatched(layer: Layer, where: str, reason: Reason) -> Decision:
-    """No rule allows it; `reason` is the nearest miss."""
-    return deny(layer, reason, f"{where} is not allowed by this sandbox's policy ({_MISSES[reason]})")
+def deny_unmatched(layer: Layer, where: str, reason: Reason, rule: CompiledRule | None = None) -> Decision:
+    """No rule allows it; `reason` is the nearest miss, `rule` the one that missed where it is one rule's."""
+    return deny(layer, reason, f"{where} is not allowed by this sandbox's policy ({_MISSES[reason]})", rule)
 
 
 def deny_after(connect: Decision, layer: Layer, reason: Reason, text: str) -> Decision:

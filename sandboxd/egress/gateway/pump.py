@@ -93,8 +93,8 @@ class Pump:
         """Begin: the flow decides first, then perhaps reads."""
         self._guarded(self._flow.start)
 
-    def judge_again(self, policy: CompiledEgress) -> None:
-        """The sandbox's policy was replaced: what it no longer allows is reset."""
+    def judge_again(self, policy: CompiledEgress, reason: Reason) -> None:
+        """The sandbox's policy was replaced, or its time came: what is no longer allowed is reset, for `reason`."""
         try:
             allowed = self._flow.judge_again(policy)
         except Exception:
@@ -102,7 +102,7 @@ class Pump:
             self.revoke(Reason.INTERNAL)
         else:
             if not allowed:
-                self.revoke(Reason.POLICY_REVOKED)
+                self.revoke(reason)
 
     def revoke(self, reason: Reason) -> None:
         """End it now; what was passed is on record."""

@@ -23,6 +23,7 @@ from sandboxd.egress.gateway.name_server import NameServer
 from sandboxd.egress.gateway.names import SyntheticNames
 from sandboxd.egress.gateway.pump import Pump, Surroundings
 from sandboxd.egress.gateway.resolver import Resolver, ResolverShare
+from sandboxd.egress.gateway.watch import TimeWatch
 from sandboxd.egress.ledger import Ledger
 from sandboxd.policy.matching import CompiledEgress
 from sandboxd.policy.requests import Decision, Target
@@ -127,6 +128,7 @@ class Sandbox:
         self._pumps: set[Pump] = set()
         self._share: ResolverShare = equipment.resolver.share()
         self._server = NameServer(self._names, equipment.sink, equipment.clock)
+        self._watch = TimeWatch(equipment.loop, equipment.clock, lambda: self._judge_again(Reason.EXPIRED))
         self._listeners: tuple[Listener | UdpQueries | TcpQueries, ...] = ()
 
     @property
@@ -159,15 +161,22 @@ class Sandbox:
             raise AlreadyRegisteredError
         self._registration = registration
         self._server.serve(registration.subject, registration.policy)
-        for pump in tuple(self._pumps):
-            pump.judge_again(registration.policy)
+        self._watch.follow(registration.policy)
+        self._judge_again(Reason.POLICY_REVOKED)
 
     def unregister(self) -> None:
         """Reset everything."""
         self._registration = None
+        self._watch.follow(None)
         self._server.stop()
         for pump in tuple(self._pumps):
             pump.revoke(Reason.POLICY_REVOKED)
+
+    def _judge_again(self, reason: Reason) -> None:
+        """Live connections that are no longer allowed are reset, with this reason."""
+        if self._registration is not None:
+            for pump in tuple(self._pumps):
+                pump.judge_again(self._registration.policy, reason)
 
     # --- captured connections ------------------------------------------------------------------------------------
 

@@ -29,7 +29,8 @@ def facts(policy: Policy) -> list[object]:
     told: list[object] = []
     for rule in policy.all_rules:
         requests = None if rule.http is None else [(each.methods, each.paths) for each in rule.http]
-        options = rule.proto, requests, rule.allow_private, rule.mode, rule.credentials, rule.until, rule.tools
+        windows = None if rule.windows is None else [(each.days, each.start, each.end) for each in rule.windows]
+        options = rule.proto, requests, rule.allow_private, rule.mode, rule.credentials, rule.until, rule.tools, windows
         told.append((rule.id, rule.action, rule.workloads, rule.to.hosts, rule.to.cidrs, rule.to.ports, *options))
     limits = policy.limits
     return [*told, policy.mode, None if limits is None else (limits.conns, limits.peek, limits.connect, limits.idle)]
@@ -51,6 +52,8 @@ def test_every_example_reads_alike(example: Path) -> None:
         {"mode": "offline"},
         {"mode": "audit", "rules": [RULE | {"mode": "enforce"}]},
         {"rules": [RULE | {"mode": "audit"}]},
+        {"rules": [RULE | {"until": "2026-12-31T18:00:00.5+01:00", "windows": [{"from": "09:00", "to": "24:00"}]}]},
+        {"rules": [RULE | {"windows": [{"days": ["mon", "sun"], "from": "22:00", "to": "06:00"}]}]},
         {"mode": "allowlist", "allowedOrigins": ["https://a.example.com", "http://*.b.example.com:8080"]},
         {"rules": [RULE], "limits": {"conns": 3, "peek": "500ms", "connect": "2s", "idle": "1h"}},
         {"rules": [RULE | {"tls": {"handling": "splice", "ech": "deny"}, "workloads": ["mcp:*", "shell"]}]},
@@ -98,6 +101,13 @@ def test_short_forms_read_alike() -> None:
         {"rules": [RULE | {"mode": "learn"}]},
         {"rules": [RULE | {"tls": {"handling": "intercept"}}]},
         {"rules": [RULE | {"tls": {"x": "deny"}}]},
+        {"rules": [RULE | {"until": "2026-12-31T18:00:00"}]},
+        {"rules": [RULE | {"until": 5}]},
+        {"rules": [RULE | {"windows": []}]},
+        {"rules": [RULE | {"windows": [{"from": "09:00"}]}]},
+        {"rules": [RULE | {"windows": [{"from": "09:00", "to": "9:30"}]}]},
+        {"rules": [RULE | {"windows": [{"from": "09:00", "to": "09:00"}]}]},
+        {"rules": [RULE | {"windows": [{"from": "09:00", "to": "10:00", "days": ["monday"]}]}]},
         {"rules": [RULE | {"credentials": []}]},
         {"rules": [RULE | {"http": []}]},
         {"rules": [RULE | {"http": [{"methods": []}]}]},
