@@ -6,6 +6,7 @@ key is an error. A policy can never set any of this.
 
 import ipaddress
 import os
+import stat
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,8 @@ def load_settings(path: Path | None = None) -> Settings:
     import tomllib  # late: most machines have no such file
 
     try:
+        if file.stat().st_mode & stat.S_IWOTH:
+            raise UsageError(f"{file}: every user of this host can write it", hint="chmod o-w, and see who owns it")
         raw = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{file}: {error}", hint="settings are TOML; see docs/architecture.md") from None

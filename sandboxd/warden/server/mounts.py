@@ -21,6 +21,7 @@ _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 _MS_PRIVATE = 1 << 18
 _NOBODY = 65534
 
+_TOOLS = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}  # whatever PATH the client was started with
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -77,7 +78,9 @@ def open_user_namespace(users: str, groups: str) -> Generator[int]:
     import subprocess  # late: only a workspace needs it
 
     # unshare needs a process of one thread; `cat` answers from inside the new namespace, and ends with its input.
-    with subprocess.Popen(["unshare", "--user", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(
+        ["unshare", "--user", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_TOOLS
+    ) as holder:
         assert holder.stdin
         assert holder.stdout
         holder.stdin.write(b".")
