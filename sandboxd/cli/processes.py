@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandboxd import limits
 from sandboxd.errors import SandboxdError
+from sandboxd.pids import own_start_ticks
 from sandboxd.settings import Settings
 
 if TYPE_CHECKING:
@@ -106,12 +107,10 @@ class StateLeases:
 
     def begin(self, sandbox: str, agent: str, workload: str, container: str, image: str) -> None:
         """Raises SandboxdError."""
-        from sandboxd.state.store import Lease, process_start
+        from sandboxd.state.store import Lease
 
-        owner = os.getpid()
-        self._state.begin(
-            Lease(sandbox, agent, workload, container, image, owner, process_start(owner) or 0, time.time())
-        )
+        owner, start = os.getpid(), own_start_ticks()
+        self._state.begin(Lease(sandbox, agent, workload, container, image, owner, start, time.time()))
 
     def end(self, sandbox: str, *, failed: bool) -> None:
         """Nothing where there is no living lease."""

@@ -136,18 +136,3 @@ class State:
             return self._connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
             raise StateError(error) from None
-
-
-def process_start(pid: int) -> int | None:
-    """When the process of this pid began (clock ticks since boot), None where there is none."""
-    try:
-        # the second field is a name in parentheses that may hold anything
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
-def alive(pid: int, start: int) -> bool:
-    """Whether that very process still runs."""
-    return process_start(pid) == start

@@ -4,7 +4,6 @@ Version 1 and 2. Called by `identity`, and by `sandboxes` for the limits that Do
 """
 
 import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,21 +73,3 @@ def parse_cgroups(text: str) -> dict[str, str]:
         _, controllers, path = line.split(":", 2)
         groups.update(dict.fromkeys(controllers.split(","), path.lstrip("/")))
     return groups
-
-
-def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot: with the pid it names a process for good. None: it has
-    ended, whether or not anyone has waited for it."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-            return None if fields[0] in (b"Z", b"X") else int(fields[19])
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def own_start_ticks() -> int:
-    """The same of this process."""
-    ticks = start_ticks(os.getpid())
-    assert ticks is not None
-    return ticks

@@ -10,9 +10,9 @@ import socket
 import threading
 
 from sandboxd.errors import SandboxdError
+from sandboxd.pids import own_start_ticks
 from sandboxd.settings import Settings
 from sandboxd.warden.server import prctl, reap
-from sandboxd.warden.server.cgroups import own_start_ticks
 from sandboxd.warden.server.engine import Engine
 from sandboxd.warden.server.gateway_link import GatewayLink
 from sandboxd.warden.server.hardening import Owner

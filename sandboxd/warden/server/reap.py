@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+from sandboxd import pids
 from sandboxd.errors import SandboxdError
 from sandboxd.warden.protocol import ContainerInfo
-from sandboxd.warden.server.cgroups import start_ticks
 from sandboxd.warden.server.engine import Engine, Json
 from sandboxd.warden.server.hardening import Owner, container_name
 from sandboxd.warden.server.scratch import remove_directory
@@ -24,7 +24,7 @@ _DIRECTORY = re.compile(r"(\d+)-(\d+)")
 
 def lives(owner: Owner) -> bool:
     """Whether that very process still runs."""
-    return start_ticks(owner.pid) == owner.start
+    return pids.lives(owner.pid, owner.start)
 
 
 def reap(engine: Engine, run_dir: Path, alive: Callable[[Owner], bool] = lives) -> int:

@@ -14,10 +14,10 @@ import pytest
 
 from sandboxd.errors import SandboxdError
 from sandboxd.ids import sandbox_id
+from sandboxd.pids import own_start_ticks
 from sandboxd.settings import Settings
 from sandboxd.warden import protocol as p
 from sandboxd.warden.server import hardening, scratch, seccomp
-from sandboxd.warden.server.cgroups import own_start_ticks
 from sandboxd.warden.server.engine import Engine
 from sandboxd.warden.server.hardening import Made, Owner
 from sandboxd.warden.server.identity import Identity, identify

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandboxd.state.store import Lease, StateError, alive, open_state, process_start
+from sandboxd.pids import lives, own_start_ticks
+from sandboxd.state.store import Lease, StateError, open_state
 
 LEASE = Lease("sb-1", "agent", "mcp:x", "c" * 64, "sha256:1", 17, 1234, 1000.5)
 
@@ -39,7 +40,7 @@ def test_a_name_is_used_once(path: Path) -> None:
 
 
 def test_reaping_takes_the_dead_and_each_once(path: Path) -> None:
-    mine = replace(LEASE, sandbox="sb-2", owner=os.getpid(), owner_start=process_start(os.getpid()) or 0)
+    mine = replace(LEASE, sandbox="sb-2", owner=os.getpid(), owner_start=own_start_ticks())
     reused_pid = replace(mine, sandbox="sb-3", owner_start=mine.owner_start + 1)
     with open_state(path) as state, open_state(path) as other:
         for lease in (LEASE, mine, reused_pid):
@@ -49,7 +50,7 @@ def test_reaping_takes_the_dead_and_each_once(path: Path) -> None:
         def both_see_it(pid: int, start: int) -> bool:
             if pid == LEASE.owner:
                 asked.wait()
-            return alive(pid, start)
+            return lives(pid, start)
 
         reaped: list[list[Lease]] = []
         threads = [threading.Thread(target=lambda s=s: reaped.append(s.reap(5.0, both_see_it))) for s in (state, other)]
@@ -61,17 +62,6 @@ def test_reaping_takes_the_dead_and_each_once(path: Path) -> None:
         assert state.living() == [mine]
         assert state.forget_ended(5.0) == 0
         assert state.forget_ended(6.0) == 2
-
-
-def test_process_start() -> None:
-    assert process_start(os.getpid())
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert process_start(child) is None, "a zombie runs nothing"
-    os.waitpid(child, 0)
-    assert process_start(child) is None
 
 
 def test_facts(path: Path) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from sandboxd.pids import own_start_ticks, start_ticks
 from sandboxd.warden.server import scratch
-from sandboxd.warden.server.cgroups import own_start_ticks, parse_cgroups, start_ticks
+from sandboxd.warden.server.cgroups import parse_cgroups
 from sandboxd.warden.server.hardening import Owner
 from sandboxd.warden.server.reap import lives, owner_of, reap_directories
 
