@@ -68,6 +68,9 @@ AUDIT_RECORD = 64 * KIB
 AUDIT_RETRY = 1.0
 AUDIT_CLOSE = 5.0
 
+# Ended leases stay in the state database so long.
+LEASES_KEPT = 30 * 86400.0
+
 # SQLite: waiting for another process's lock; the write-ahead log shrinks back to this after a checkpoint.
 DATABASE_BUSY = 5.0
 DATABASE_LOG = 16 * MIB

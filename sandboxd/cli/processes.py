@@ -11,9 +11,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sandboxd import limits
+from sandboxd import limits, pids
 from sandboxd.errors import SandboxdError
-from sandboxd.pids import own_start_ticks
 from sandboxd.settings import Settings
 
 if TYPE_CHECKING:
@@ -109,9 +108,13 @@ class StateLeases:
         """Raises SandboxdError."""
         from sandboxd.state.store import Lease
 
-        owner, start = os.getpid(), own_start_ticks()
+        owner, start = os.getpid(), pids.own_start_ticks()
         self._state.begin(Lease(sandbox, agent, workload, container, image, owner, start, time.time()))
 
     def end(self, sandbox: str, *, failed: bool) -> None:
-        """Nothing where there is no living lease."""
-        self._state.end(sandbox, "failed" if failed else "exited", time.time())
+        """Nothing where there is no living lease. Those of runs that were killed are ended too, old ones forgotten: no
+        daemon does, and an end is never waited for as a start is."""
+        now = time.time()
+        self._state.end(sandbox, "failed" if failed else "exited", now)
+        self._state.reap(now, pids.lives)
+        self._state.forget_ended(now - limits.LEASES_KEPT)
