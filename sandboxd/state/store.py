@@ -1,4 +1,4 @@
-"""The state database: who runs what (leases), and what was learned about an image (facts).
+"""The state database: who runs what (leases).
 
 A lease is written before its container starts and ended after it is gone; one whose owner died stands until `reap`.
 Docker's labels are the truth about containers, this is the truth about intentions; recovery compares the two. Not
@@ -34,13 +34,7 @@ SCHEMA = Schema(
             ended REAL,
             how TEXT
         ) WITHOUT ROWID;
-        CREATE INDEX leases_open ON leases (owner) WHERE ended IS NULL;
-        CREATE TABLE facts (
-            image TEXT NOT NULL,
-            name TEXT NOT NULL,
-            value TEXT NOT NULL,
-            PRIMARY KEY (image, name)
-        ) WITHOUT ROWID
+        CREATE INDEX leases_open ON leases (owner) WHERE ended IS NULL
         """,
     ),
 )
@@ -117,19 +111,6 @@ class State:
     def forget_ended(self, before: float) -> int:
         """Delete leases that ended earlier than `before`; how many."""
         return len(self._execute("DELETE FROM leases WHERE ended < ? RETURNING 1", before))
-
-    def remember(self, image: str, name: str, value: str) -> None:
-        """A fact about an image (its id, never a tag: a tag may move). The last one said stands."""
-        self._execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", image, name, value)
-
-    def recall(self, image: str, name: str) -> str | None:
-        """The fact, if it is known."""
-        rows = self._execute("SELECT value FROM facts WHERE image = ? AND name = ?", image, name)
-        return rows[0][0] if rows else None
-
-    def forget_image(self, image: str) -> None:
-        """Drop every fact about an image that is gone."""
-        self._execute("DELETE FROM facts WHERE image = ?", image)
 
     def _execute(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         try:

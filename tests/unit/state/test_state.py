@@ -1,4 +1,4 @@
-"""Leases and facts: written by several controllers, reaped once, kept across processes."""
+"""Leases: written by several controllers, reaped once, kept across processes."""
 
 import os
 import sqlite3
@@ -64,18 +64,6 @@ def test_reaping_takes_the_dead_and_each_once(path: Path) -> None:
         assert state.forget_ended(6.0) == 2
 
 
-def test_facts(path: Path) -> None:
-    with open_state(path) as state, open_state(path) as other:
-        assert state.recall("sha256:1", "mcp_era") is None
-        state.remember("sha256:1", "mcp_era", "2025")
-        other.remember("sha256:1", "mcp_era", "2026")
-        state.remember("sha256:2", "mcp_era", "2025")
-        assert state.recall("sha256:1", "mcp_era") == "2026"
-        state.forget_image("sha256:1")
-        assert other.recall("sha256:1", "mcp_era") is None
-        assert other.recall("sha256:2", "mcp_era") == "2025"
-
-
 def test_four_controllers_at_once(path: Path) -> None:
     children: list[int] = []
     for owner in range(4):
@@ -95,6 +83,6 @@ def test_four_controllers_at_once(path: Path) -> None:
 
 def test_a_damaged_file_is_a_clear_error(path: Path) -> None:
     with open_state(path) as state:
-        sqlite3.connect(path).execute("DROP TABLE facts")
-        with pytest.raises(StateError, match="no such table: facts"):
-            state.recall("i", "n")
+        sqlite3.connect(path).execute("DROP TABLE leases")
+        with pytest.raises(StateError, match="no such table: leases"):
+            state.living()
