@@ -21,9 +21,8 @@ STREAM_BUFFER = 1 * MIB
 # The last of a server's stderr, shown when it dies.
 STDERR_RING = 64 * KIB
 
-# The gate (images/gate): orders are argv, environment and directory; it waits for them, then exits 125.
+# The gate: orders are argv, environment and directory; the same number stands in images/gate/orders.h.
 GATE_ORDERS = 1 * MIB
-GATE_WAIT = 30.0
 
 # First bytes of a connection (egress.md 4).
 CLIENT_HELLO = 64 * KIB

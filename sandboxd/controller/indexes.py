@@ -246,13 +246,12 @@ def _authorization(secrets: Mapping[str, str]) -> dict[str, str]:
 def _certificates(configured: str | None, environ: Mapping[str, str], *variables: str) -> str:
     """The text of the bundle that this host trusts."""
     named = [configured, *(environ.get(name) for name in variables)]
-    for path in (*(Path(name) for name in named if name), SYSTEM_CERTIFICATES):
-        try:
-            return path.read_text()
-        except OSError as error:
-            why = f"certificates of this host: {path}: {error.strerror}"
-            raise _error(why, "apt-get install ca-certificates") from None
-    raise AssertionError
+    path = next((Path(name) for name in named if name), SYSTEM_CERTIFICATES)
+    try:
+        return path.read_text()
+    except OSError as error:
+        why = f"certificates of this host: {path}: {error.strerror}"
+        raise _error(why, "apt-get install ca-certificates") from None
 
 
 def _get(

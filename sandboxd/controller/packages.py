@@ -24,7 +24,6 @@ _NPM = re.compile(r"((?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*)@([0-
 _PYPI = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([0-9][0-9A-Za-z.!+-]*)")
 _CONSTRAINT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*[<>=!~][ -~]{1,120}")
 _PROGRAM = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._+-]{0,127}")
-_UVX_VERSION = re.compile(r"(?<===)|@")
 
 
 @dataclass(frozen=True, slots=True)
