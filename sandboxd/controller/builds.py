@@ -21,7 +21,7 @@ from sandboxd.controller.ports import Leases, PackageWarden
 from sandboxd.controller.relay import Streams
 from sandboxd.controller.sandbox import Sandbox, Scope, close_streams, open_sandbox
 from sandboxd.errors import SandboxdError
-from sandboxd.mcp.connections.frames import STDOUT, FrameError, FrameReader
+from sandboxd.mcp.connections.frames import STDOUT, FrameReader
 from sandboxd.mcp.connections.lines import LineSplitter, OverLong
 from sandboxd.settings import Pin
 from sandboxd.warden.client import read_exit
@@ -211,17 +211,17 @@ def _await_result(streams: Streams, progress: Report) -> bytes | None:
     began = time.monotonic()
     frames, lines = FrameReader(), (LineSplitter(limits.PACKAGE_RESULT), LineSplitter(limits.KIB))
     while True:
-        if not select.select([streams.attach], [], [], limits.PACKAGE_QUIET)[0]:
-            progress(f"… {time.monotonic() - began:.0f} s")
+        ready = select.select([streams.attach], [], [], limits.PACKAGE_QUIET)[0]
         if time.monotonic() - began > limits.PACKAGE_BUILD:
             why = f"not installed after {limits.PACKAGE_BUILD:.0f} s"
             raise SandboxdError("timeout", why, hint="is the index slow? try again")
-        if not select.select([streams.attach], [], [], 0)[0]:
+        if not ready:
+            progress(f"… {time.monotonic() - began:.0f} s")
             continue
         data = streams.attach.recv(65536)
         if not data:
             return None
-        for stream, piece in _frames(frames, data):
+        for stream, piece in frames.feed(data):
             for line in lines[stream != STDOUT].feed(piece):
                 if isinstance(line, OverLong):
                     continue
@@ -229,10 +229,3 @@ def _await_result(streams: Streams, progress: Report) -> bytes | None:
                     return line.removeprefix(install.MARK)
                 if text := line.decode(errors="replace").rstrip():
                     progress(text)
-
-
-def _frames(reader: FrameReader, data: bytes) -> list[tuple[int, bytes]]:
-    try:
-        return reader.feed(data)
-    except FrameError as error:
-        raise SandboxdError("attach_stream", f"the engine's stream is broken: {error}") from None

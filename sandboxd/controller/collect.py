@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sandboxd import channel
 from sandboxd.controller.relay import Streams
 from sandboxd.errors import SandboxdError
-from sandboxd.mcp.connections.frames import STDOUT, FrameError, FrameReader
+from sandboxd.mcp.connections.frames import STDOUT, FrameReader
 from sandboxd.warden.protocol import REPLIES, Exited
 
 _CHUNK = 65536
@@ -47,11 +47,7 @@ def collect(streams: Streams, stdin: bytes = b"", *, seconds: float, most: int) 
         data = attach.recv(_CHUNK)
         if not data:
             break
-        try:
-            pieces = frames.feed(data)
-        except FrameError as error:
-            raise SandboxdError("attach_stream", f"the engine's stream is broken: {error}") from None
-        for stream, piece in pieces:
+        for stream, piece in frames.feed(data):
             into = kept[stream != STDOUT]
             cut = cut or len(into) + len(piece) > most
             into += piece[: max(0, most - len(into))]

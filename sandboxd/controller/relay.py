@@ -23,7 +23,7 @@ from sandboxd.controller.outlets import Outlet, Read, open_outlet, open_reader, 
 from sandboxd.controller.terminal import ForTerminal
 from sandboxd.errors import SandboxdError
 from sandboxd.mcp.connections.envelope import Envelope
-from sandboxd.mcp.connections.frames import STDOUT, FrameError, FrameReader
+from sandboxd.mcp.connections.frames import STDOUT, FrameReader
 from sandboxd.mcp.connections.lines import LineSplitter
 from sandboxd.warden.protocol import REPLIES, Exited
 
@@ -241,11 +241,7 @@ class Relay:
             self._attach_done = True
             self._pass([judge_line(line, "server") for line in self._server_lines.end()], "server")
             return
-        try:
-            pieces = self._frames.feed(data)
-        except FrameError as error:
-            raise SandboxdError("attach_stream", f"the engine's stream is broken: {error}") from None
-        for stream, piece in pieces:
+        for stream, piece in self._frames.feed(data):
             if stream != STDOUT:
                 self._pass_stderr(piece)
             elif self._raw:

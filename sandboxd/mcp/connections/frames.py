@@ -7,14 +7,19 @@ Called by the relay with what the attach socket gave. Not here: the socket, line
 
 import struct
 
+from sandboxd.errors import SandboxdError
+
 STDOUT = 1
 STDERR = 2
 
 _HEAD = struct.Struct(">B3sI")
 
 
-class FrameError(Exception):
+class FrameError(SandboxdError):
     """The stream is not Docker's framing: nothing after this point can be trusted."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("attach_stream", f"the engine's stream is broken: {message}")
 
 
 class FrameReader:
