@@ -27,24 +27,16 @@ class Collected:
     cut: bool = False
 
 
-def collect(streams: Streams, stdin: bytes = b"", *, seconds: float, most: int) -> Collected:
-    """Give it `stdin`, wait for its end. `most`: bytes kept of each stream. Raises SandboxdError `timeout`,
+def collect(streams: Streams, *, seconds: float, most: int) -> Collected:
+    """Without input; wait for its end. `most`: bytes kept of each stream. Raises SandboxdError `timeout`,
     `warden_gone`, `attach_stream`."""
     deadline = time.monotonic() + seconds
     frames, kept, cut = FrameReader(), (bytearray(), bytearray()), False
-    left = memoryview(stdin)
-    attach = streams.attach
-    if not left:
-        attach.shutdown(socket.SHUT_WR)
+    streams.attach.shutdown(socket.SHUT_WR)
     while True:
-        readable, writable, _ = select.select([attach], [attach] if left else [], [], _remaining(deadline))
-        if writable:
-            left = left[attach.send(left[:_CHUNK], socket.MSG_DONTWAIT) :]
-            if not left:
-                attach.shutdown(socket.SHUT_WR)
-        if not readable:
+        if not select.select([streams.attach], [], [], _remaining(deadline))[0]:
             continue
-        data = attach.recv(_CHUNK)
+        data = streams.attach.recv(_CHUNK)
         if not data:
             break
         for stream, piece in frames.feed(data):

@@ -1,4 +1,4 @@
-"""A workload's output to its end: both streams, its input, bounds, and ends that can't be known."""
+"""A workload's output to its end: both streams, bounds, and ends that can't be known."""
 
 import socket
 import threading
@@ -34,19 +34,20 @@ def test_output_and_end(ends: Ends) -> None:
     assert collect(streams, seconds=20, most=100) == Collected(b"output", b"err", Exited(3))
 
 
-def test_input_larger_than_any_buffer_while_it_talks(ends: Ends) -> None:
+def test_its_input_ends_at_once_and_output_larger_than_any_buffer_comes(ends: Ends) -> None:
     streams, workload, warden = ends
-    data = b"x" * 3_000_000
+    data = b"x" * 65536
 
-    def echo() -> None:
-        while chunk := workload.recv(65536):
-            workload.sendall(frame(1, chunk))
+    def talk() -> None:
+        assert workload.recv(1) == b""
+        for _ in range(50):
+            workload.sendall(frame(1, data))
         channel.send(warden, Exited(0))
         workload.close()
 
-    thread = threading.Thread(target=echo, daemon=True)
+    thread = threading.Thread(target=talk, daemon=True)
     thread.start()
-    assert collect(streams, data, seconds=60, most=len(data)).stdout == data
+    assert collect(streams, seconds=60, most=1 << 24).stdout == data * 50
     thread.join(20)
 
 
