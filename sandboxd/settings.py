@@ -6,6 +6,7 @@ key is an error. A policy can never set any of this.
 
 import ipaddress
 import os
+import re
 import stat
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 from sandboxd.errors import UsageError
 
 DEFAULT_FILE = Path("/etc/sandboxd/settings.toml")
+# ADDRESS, [ADDRESS], either with :PORT; without brackets all colons but an IPv4 address's one are the address's.
+_PLACE = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+|[0-9A-Fa-f:.]+))(?::([0-9]{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +34,15 @@ class Pin:
     def parse(cls, text: str) -> "Pin":
         """`HOST=ADDR[:PORT]`, an IPv6 address in brackets when a port follows. Raises UsageError."""
         host, _, where = text.partition("=")
-        address, port = where, None
-        if where.startswith("["):
-            address, _, rest = where[1:].partition("]")
-            port = rest.removeprefix(":") or None
-        elif where.count(":") == 1:
-            address, _, port = where.partition(":")
+        match = _PLACE.fullmatch(where)
         try:
-            packed = ipaddress.ip_address(address)
-            number = None if port is None else int(port)
+            address = ipaddress.ip_address((match[1] or match[2]) if match else "")
         except ValueError:
             raise _pin_error(text) from None
-        if not host or (number is not None and not 0 < number < 65536):
+        port = int(match[3]) if match and match[3] else None
+        if not host or (port is not None and not 0 < port < 65536):
             raise _pin_error(text)
-        return cls(host.lower().rstrip("."), str(packed), number)
+        return cls(host.lower().rstrip("."), str(address), port)
 
 
 def _pin_error(text: str) -> UsageError:
@@ -53,7 +51,7 @@ def _pin_error(text: str) -> UsageError:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Absolute paths, user names of this host, pins. See docs/deploy for what each is for."""
+    """Absolute paths, user names of this host, pins. docs/architecture.md says what each is for."""
 
     state_dir: Path = Path("/var/lib/sandboxd")
     # Not below /run, which Debian mounts noexec: each sandbox's own copy of the gate is started from here.
@@ -95,7 +93,7 @@ def load_settings(path: Path | None = None) -> Settings:
         if file.stat().st_mode & stat.S_IWOTH:
             raise UsageError(f"{file}: every user of this host can write it", hint="chmod o-w, and see who owns it")
         raw = tomllib.loads(file.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:  # not to be read, not UTF-8, not TOML
         raise UsageError(f"{file}: {error}", hint="settings are TOML; see docs/architecture.md") from None
     return _from_table(raw, file)
 
@@ -110,8 +108,12 @@ def _from_table(raw: dict[str, Any], file: Path) -> Settings:
             values[key] = _pins(value, file)
         elif not isinstance(value, str):
             raise UsageError(f"{file}: {key}: expected a string, got {type(value).__name__}")
+        elif key.endswith("_user"):
+            values[key] = value
+        elif not value.startswith("/"):
+            raise UsageError(f"{file}: {key}: expected an absolute path, got {value!r}")
         else:
-            values[key] = value if key.endswith("_user") else Path(value)
+            values[key] = Path(value)
     return Settings(**values)
 
 
