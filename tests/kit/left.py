@@ -67,7 +67,8 @@ class Scope:
         for seen in self.seen.values():
             found |= {f"user id {seen.uid} claimed"} if any(f"sandboxd/uid/{seen.uid}" in n for n in names) else set()
             found |= {f"workload {pid}" for pid in pids_of_container(seen.container)}
-            found |= {f"namespace {seen.namespace} held by {pid}" for pid in holders(seen.namespace)}
+            held = holders(seen.namespace, seen.noted)
+            found |= {f"namespace {seen.namespace} held by {pid}" for pid in held}
         return found
 
     def roles(self, client: int) -> dict[str, int]:
@@ -105,11 +106,13 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A container that existed: its id, its network namespace's inode (0: it did not run), its user id."""
+    """A container that existed: its id, its network namespace's inode (0: it did not run), its user id, and when that
+    was noted, in clock ticks since the machine started."""
 
     container: str
     namespace: int
     uid: str
+    noted: float
 
 
 def _see(entry: dict[str, Any]) -> Seen:
@@ -117,7 +120,7 @@ def _see(entry: dict[str, Any]) -> Seen:
     running = pids_of_container(entry["Id"])
     with contextlib.suppress(OSError, IndexError):
         namespace = os.stat(f"/proc/{running[0]}/ns/net").st_ino
-    return Seen(entry["Id"], namespace, entry["Labels"].get("sandboxd.uid", "none"))
+    return Seen(entry["Id"], namespace, entry["Labels"].get("sandboxd.uid", "none"), ticks())
 
 
 def parent_of(pid: int) -> int:
@@ -142,15 +145,26 @@ def pids_of_container(identity: str) -> list[int]:
     return found
 
 
-def holders(namespace: int) -> list[int]:
-    """Processes in that network namespace, or with a descriptor of it."""
+def holders(namespace: int, noted: float) -> list[int]:
+    """Processes in that network namespace, or with a descriptor of it, that began before it was `noted`: a number is
+    given again once its namespace is gone, and what began later is in that other one."""
     found: list[int] = []
     for pid in pids() if namespace else []:
         with contextlib.suppress(*_ENDED):
             links = [f"/proc/{pid}/ns/net", *(f"/proc/{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd"))]
-            if any(_inode(link) == namespace for link in links):
+            if began(pid) <= noted and any(_inode(link) == namespace for link in links):
                 found.append(pid)
     return found
+
+
+def ticks() -> float:
+    """Now, as `began` counts."""
+    return float(Path("/proc/uptime").read_text().split()[0]) * os.sysconf("SC_CLK_TCK")
+
+
+def began(pid: int) -> float:
+    """When a process started, in clock ticks since the machine did."""
+    return float(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
 def _inode(link: str) -> int:

@@ -61,9 +61,9 @@ def inspector() -> list[str]:
         home.mkdir(parents=True)
         _copy_from_image("sandboxd/node", "/usr/local", home)
         npm = [str(home / "local/bin/node"), str(home / "local/lib/node_modules/npm/bin/npm-cli.js")]
-        install = [*npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(home), INSPECTOR]
+        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(home), "--cache", str(home / "cache")]
         path = f"{home}/local/bin:{os.environ['PATH']}"
-        subprocess.run(install, check=True, env={**os.environ, "HOME": str(home), "PATH": path})
+        subprocess.run([*npm, "install", *options, INSPECTOR], check=True, env={**os.environ, "PATH": path})
         (home / "done").touch()
     return [str(home / "local/bin/node"), str(home / "node_modules/.bin/mcp-inspector"), "--cli"]
 

@@ -64,15 +64,24 @@ def test_killed_at_a_random_moment(command: Command, site: Site, number: int) ->
         running.stdin.flush()
         if not while_starting:
             assert running.stdout.readline() == b"one\n", running.stderr.read()
+            assert set(command.scope.roles(running.pid)) == {*ROLES} - {"several"}
         select.select([], [], [], chance.uniform(0.0, 1.0 if while_starting else 0.2))
         command.scope.look()
-        for pid in victims(command, running.pid, role, chance):
+        killed = victims(command, running.pid, role, chance)
+        for pid in killed.values():
             kill(pid)
         command.scope.look()
         with contextlib.suppress(BrokenPipeError):
             running.stdin.close()
-    assert wait_until_nothing(command.scope, 10) == set()
+    if {"warden", "guardian"} <= set(killed):
+        # Nobody of root's is left. What runs ends by itself (a gate without orders after 30 s); files of a container
+        # that never started are for the next start to remove.
+        left = wait_until_nothing(command.scope, 45)
+        assert all(name.startswith(("scratch ", "mount ")) or name.endswith("(created)") for name in left)
+    else:
+        assert wait_until_nothing(command.scope, 10) == set()
     starts_again(command, site)
+    assert wait_until_nothing(command.scope, 10) == set()
 
 
 def starts_again(command: Command, site: Site) -> None:
@@ -84,13 +93,12 @@ def starts_again(command: Command, site: Site) -> None:
         running.wait()
 
 
-def victims(command: Command, client: int, role: str, chance: random.Random) -> list[int]:
+def victims(command: Command, client: int, role: str, chance: random.Random) -> dict[str, int]:
     """The process of that role, or the client where it isn't there yet; for `several` two of all, at once."""
     by_role = command.scope.roles(client)
     if role == "several":
-        everyone = sorted(by_role.values())
-        return chance.sample(everyone, min(2, len(everyone)))
-    return [by_role.get(role, client)]
+        return dict(chance.sample(sorted(by_role.items()), min(2, len(by_role))))
+    return {role: by_role[role]} if role in by_role else {"client": client}
 
 
 def kill(pid: int) -> None:
