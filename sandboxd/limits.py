@@ -57,6 +57,11 @@ DNS_CONNECTION = 30.0
 # Distinct names a sandbox may ever ask for: each takes one synthetic address (198.18.0.0/15).
 SYNTHETIC_NAMES = 4096
 
+# Tool calls in flight that a sandbox's gateway knows of; more open nothing. A record names the first ones.
+CALLS = 256
+CALLS_NAMED = 32
+CALL_TEXT = 128
+
 # Audit: records waiting for the disk; past it new connections wait, then are refused.
 AUDIT_QUEUE = 8192
 AUDIT_COMMIT = 0.02

@@ -46,6 +46,25 @@ class RecordSandbox:
 
 
 @message
+class Call:
+    """A tool call in flight: its JSON-RPC id as text (`1`, `"a"`), and the tool's final name. Both bounded by whoever
+    tells of it."""
+
+    id: str
+    tool: str
+
+
+@message
+class Calls:
+    """Tool calls of `sandbox` began and ended, these by their ids. Rules with `tools` are open while one of theirs is
+    in flight; once this is answered, what it says holds."""
+
+    sandbox: str
+    started: tuple[Call, ...] = ()
+    ended: tuple[str, ...] = ()
+
+
+@message
 class Flush:
     """Answered once every record so far is on disk."""
 
@@ -63,5 +82,5 @@ class Failed:
     message: str
 
 
-REQUESTS = channel.registry(Register, Unregister, RecordSandbox, Flush)
+REQUESTS = channel.registry(Register, Unregister, Calls, RecordSandbox, Flush)
 REPLIES = channel.registry(Ok, Failed)

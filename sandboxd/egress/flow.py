@@ -45,6 +45,7 @@ from sandboxd.policy.requests import (
     AddressVerdict,
     ConnectRequest,
     Decision,
+    Moment,
     Request,
     SpokenRequest,
     Target,
@@ -75,7 +76,8 @@ class State(Enum):
 class Flow:
     """A connection to `target`, asked for by `subject`, under `policy`.
 
-    `new_id` makes record ids, `wall` tells the time, `is_host` whether a packed address is this host's own. Events
+    `new_id` makes record ids, `wall` tells the time, `is_host` whether a packed address is this host's own; `tools`
+    have calls in flight. Events
     after the end are ignored; a denial is the answer to everything that isn't expected.
     """
 
@@ -87,10 +89,12 @@ class Flow:
         new_id: Callable[[], str],
         wall: Callable[[], float],
         is_host: Callable[[bytes], bool],
+        tools: frozenset[str] = frozenset(),
     ) -> None:
         self._policy = policy
         self._target = target
         self._is_host = is_host
+        self._tools = tools
         self._ledger = Ledger(target, subject, new_id, wall)
         self._state = State.NEW
         self._decision = Decision()
@@ -134,6 +138,13 @@ class Flow:
             return self._from_http(self._http.handle(event))
         return self._inward(event)
 
+    def attend(self, subject: Subject, tools: frozenset[str]) -> None:
+        """Other calls are in flight from here on, or another revision holds; what follows is judged and recorded so."""
+        self._ledger.subject = subject
+        self._tools = tools
+        if self._http is not None:
+            self._http.tools = tools
+
     def judge_again(self, policy: CompiledEgress) -> bool:
         """`policy` replaces the one so far: whether it still allows the connection. Where not, `Revoked` comes next."""
         self._policy = policy
@@ -150,7 +161,10 @@ class Flow:
         return all(verdict.allowed for verdict in self._judge(self._dialing))
 
     def _decide(self, request: Request) -> Decision:
-        return decide(self._policy, request, self._ledger.now())
+        return decide(self._policy, request, self._now())
+
+    def _now(self) -> Moment:
+        return Moment(self._ledger.now(), self._tools)
 
     # --- first bytes ---------------------------------------------------------------------------------------------
 
@@ -183,7 +197,7 @@ class Flow:
 
     def _begin_http(self, decision: Decision) -> list[Command]:
         self._state = State.HTTP
-        self._http = HttpFlow(self._policy, self._target, self._ledger, decision, self._resolve)
+        self._http = HttpFlow(self._policy, self._target, self._ledger, decision, self._resolve, self._tools)
         return self._http.start()
 
     def _inward(self, event: InputEvent) -> list[Command]:
@@ -305,7 +319,7 @@ class Flow:
                 self._target,
                 address,
                 is_host=self._is_host(address),
-                now=self._ledger.now(),
+                now=self._now(),
             )
             for address in addresses
         ]

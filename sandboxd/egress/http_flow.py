@@ -41,7 +41,7 @@ from sandboxd.egress.wire.http import (
 from sandboxd.egress.wire.outcome import Refusal
 from sandboxd.policy.decide import decide
 from sandboxd.policy.matching import CompiledEgress
-from sandboxd.policy.requests import Decision, HttpRequest, Target
+from sandboxd.policy.requests import Decision, HttpRequest, Moment, Target
 from sandboxd.reasons import Layer, Reason, Verdict
 
 HEAD_TIMER = "head"
@@ -60,8 +60,10 @@ class HttpFlow:
         ledger: Ledger,
         decision: Decision,
         reach: Callable[[], list[Command]],
+        tools: frozenset[str] = frozenset(),
     ) -> None:
         self.policy = policy
+        self.tools = tools
         self._target = target
         self._ledger = ledger
         self._decision = decision
@@ -125,7 +127,7 @@ class HttpFlow:
         self._answered = False
         self._closing = not head.keep_alive
         request = HttpRequest(self._target, head.method, head.authority, head.path, head.upgrade)
-        decision = decide(self.policy, request, self._ledger.now())
+        decision = decide(self.policy, request, Moment(self._ledger.now(), self.tools))
         timer: list[Command] = [StopTimer(HEAD_TIMER)] if self._reading_head else []
         self._reading_head = False
         if not decision.allowed:

@@ -14,9 +14,10 @@ from sandboxd.reasons import Reason
 
 
 class Ledger:
-    """Makes the records of one connection; `id` joins them and is its decision's."""
+    """Makes the records of one connection; `id` joins them and is its decision's. `subject` is whose they are now."""
 
     def __init__(self, target: Target, subject: Subject, new_id: Callable[[], str], wall: Callable[[], float]) -> None:
+        self.subject = subject
         self.id = new_id()
         self.bytes_out = 0
         self.bytes_in = 0
@@ -26,7 +27,6 @@ class Ledger:
         self.decided = False
         self.statuses: dict[str, int] = {}
         self._target = target
-        self._subject = subject
         self._new_id = new_id
         self._wall = wall
         self._began = wall()
@@ -58,7 +58,7 @@ class Ledger:
             id=self._new_id(),
             ts=self._wall(),
             event="close",
-            subject=self._subject,
+            subject=self.subject,
             destination=self._destination(),
             connection=self.id,
             reason=reason,
@@ -84,7 +84,7 @@ class Ledger:
                 id=record,
                 ts=self._wall(),
                 event=event,
-                subject=self._subject,
+                subject=self.subject,
                 destination=self._destination(),
                 connection=self.id,
                 verdict=decision.verdict,

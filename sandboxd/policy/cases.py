@@ -19,6 +19,7 @@ from sandboxd.policy.requests import (
     ConnectRequest,
     DnsRequest,
     HttpRequest,
+    Moment,
     Request,
     Target,
     TlsRequest,
@@ -81,6 +82,7 @@ class Case(Model):
 
     server: Name | None = Field(default=None, description="The server that asks; default: the file's.")
     at: Instant | None = Field(default=None, description="When; default: the file's, or unknown.")
+    tool: Text | None = Field(default=None, description="The tool of which a call is in flight; default: none.")
     dns: Text | None = Field(default=None, description="A name query.")
     connect: Place | None = Field(default=None, description="A connection.")
     tls: TlsCase | None = Field(default=None, description="A ClientHello.")
@@ -185,8 +187,9 @@ def _asked(case: Case) -> str:
     return f"{kind} {asked if isinstance(asked, str) else asked.to}"
 
 
-def answer(policy: CompiledEgress, case: Case, now: float | None) -> Answer:
+def answer(policy: CompiledEgress, case: Case, at: float | None) -> Answer:
     """What the policy decides."""
+    now = Moment(at, frozenset() if case.tool is None else frozenset((case.tool,)))
     if case.resolve is not None:
         target = target_of(case.resolve.to)
         connect = decide(policy, ConnectRequest(target), now)

@@ -24,7 +24,7 @@ def options_of(rule: Rule, policy: Policy, *, by_name: bool = True) -> tuple[obj
     tls = (rule.tls.handling, rule.tls.no_sni, rule.tls.ech) if rule.tls else _TLS_DEFAULTS
     tls = tls if rule.proto == "tls" else None
     private = rule.allow_private if by_name else None
-    return (rule.proto, tls, rule.http, rule.credentials, rule_mode(rule, policy), private, rule.tools)
+    return (rule.proto, tls, rule.http, rule.credentials, rule_mode(rule, policy), private)
 
 
 @dataclass(frozen=True, slots=True)

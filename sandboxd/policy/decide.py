@@ -1,9 +1,9 @@
 """The verdict: a compiled policy and a request in, a decision out. Pure and total; whatever isn't allowed is denied.
 
 Order (egress.md 3): address floor, deny rules, allow rules, deny. Every scope must allow; what a scope or rule in
-`audit` or `learn` mode denies is an objection, recorded and passed. `now` is the wall clock in seconds: where it isn't
-given, what is limited in time counts as closed. Called by `egress.flow` and the gateway's DNS; the only place where a
-verdict is made.
+`audit` or `learn` mode denies is an objection, recorded and passed. `now` is the time and the calls in flight: where
+it isn't given, what is limited to some counts as closed. Called by `egress.flow` and the gateway's DNS; the only place
+where a verdict is made.
 """
 
 from collections.abc import Iterator
@@ -14,12 +14,14 @@ from sandboxd.policy.hosts import literal_address
 from sandboxd.policy.indexes import AddressIndex, CompiledRule, HostIndex, Ports, rules_at
 from sandboxd.policy.matching import CompiledEgress, Scope
 from sandboxd.policy.requests import (
+    UNKNOWN,
     AddressVerdict,
     ConnectRequest,
     Decision,
     DnsRequest,
     Host,
     Mode,
+    Moment,
     Proto,
     Request,
     SpokenRequest,
@@ -36,7 +38,7 @@ __all__ = ["decide", "describe", "judge_address"]
 Rules = tuple[CompiledRule, ...]
 
 
-def decide(policy: CompiledEgress, request: Request, now: float | None = None) -> Decision:
+def decide(policy: CompiledEgress, request: Request, now: Moment = UNKNOWN) -> Decision:
     """The verdict on one request, judged anew each time (a policy may have been replaced meanwhile)."""
     if isinstance(request, DnsRequest):
         return _decide_dns(policy, request.host, now)
@@ -53,7 +55,7 @@ def decide(policy: CompiledEgress, request: Request, now: float | None = None) -
 # --- names ---------------------------------------------------------------------------------------------------
 
 
-def _decide_dns(policy: CompiledEgress, host: Host, now: float | None) -> Decision:
+def _decide_dns(policy: CompiledEgress, host: Host, now: Moment) -> Decision:
     if literal_address(host) is not None:
         return deny(Layer.DNS, Reason.INVALID_HOST, f"{host} is an address, not a name")
     denied, objected = _judge_deny_hosts(policy, host, None, Layer.DNS, now)
@@ -81,15 +83,15 @@ def _decide_dns(policy: CompiledEgress, host: Host, now: float | None) -> Decisi
     return objected if objected and open_ports is None else _unmatched_name(policy, host, now)
 
 
-def _unmatched_name(policy: CompiledEgress, host: Host, now: float | None) -> Decision:
+def _unmatched_name(policy: CompiledEgress, host: Host, now: Moment) -> Decision:
     own = [rule for scope in policy.scopes for ports in scope.allow_hosts.places(host) for (rule, *_) in ports.values()]
     if own and not any(rule.is_live(now) for rule in own):
-        return deny_unmatched(Layer.DNS, host, Reason.EXPIRED, own[0])
+        return deny_unmatched(Layer.DNS, host, own[0].why_closed(now), own[0])
     foreign = any(next(scope.foreign_hosts.places(host), None) for scope in policy.scopes)
     return deny_unmatched(Layer.DNS, host, Reason.WORKLOAD if foreign and not own else Reason.NO_MATCH)
 
 
-def _open_ports(scope: Scope, host: Host, now: float | None) -> dict[int, CompiledRule]:
+def _open_ports(scope: Scope, host: Host, now: Moment) -> dict[int, CompiledRule]:
     found: dict[int, CompiledRule] = {}
     for ports in scope.allow_hosts.places(host):
         for port, rules in ports.items():
@@ -103,7 +105,7 @@ def _open_ports(scope: Scope, host: Host, now: float | None) -> dict[int, Compil
 
 
 def _judge_deny_hosts(
-    policy: CompiledEgress, host: Host, port: int | None, layer: Layer, now: float | None
+    policy: CompiledEgress, host: Host, port: int | None, layer: Layer, now: Moment
 ) -> tuple[Decision | None, Decision | None]:
     """The denial by a deny rule for this name on `port` (None: on every port), and the objection of a recorded one."""
     objected = None
@@ -122,7 +124,7 @@ def _judge_deny_hosts(
 
 
 def _denying_address_rules(
-    policy: CompiledEgress, address: bytes, embedded: bytes, port: int, now: float | None
+    policy: CompiledEgress, address: bytes, embedded: bytes, port: int, now: Moment
 ) -> Iterator[CompiledRule]:
     """Judged as it is written and by the IPv4 address that it embeds; every rule that denies it."""
     for scope in policy.scopes:
@@ -132,7 +134,7 @@ def _denying_address_rules(
 
 
 def _denying_address_rule(
-    policy: CompiledEgress, address: bytes, embedded: bytes, port: int, now: float | None
+    policy: CompiledEgress, address: bytes, embedded: bytes, port: int, now: Moment
 ) -> CompiledRule | None:
     """The rule that denies it, or one that is only recorded."""
     recorded = None
@@ -146,7 +148,7 @@ def _denying_address_rule(
 # --- connections ---------------------------------------------------------------------------------------------
 
 
-def _decide_connect(policy: CompiledEgress, target: Target, now: float | None) -> tuple[Decision, Rules]:
+def _decide_connect(policy: CompiledEgress, target: Target, now: Moment) -> tuple[Decision, Rules]:
     """The verdict on a connection, and the rule of each scope that allows it, the widest scope first."""
     if target.host is not None:
         denied, objected = _judge_deny_hosts(policy, target.host, target.port, Layer.CONNECT, now)
@@ -169,9 +171,7 @@ def _decide_connect(policy: CompiledEgress, target: Target, now: float | None) -
     return decision, rules if decision.allowed else ()
 
 
-def _allowed(
-    policy: CompiledEgress, target: Target, rules: Rules, objected: Decision | None, now: float | None
-) -> Decision:
+def _allowed(policy: CompiledEgress, target: Target, rules: Rules, objected: Decision | None, now: Moment) -> Decision:
     """Nothing denies it; what its first bytes must be."""
     if objected is None and len(rules) == 1:
         return rules[0].allowed(Layer.CONNECT, rules[0].proto, _mode(policy, rules, now))
@@ -197,7 +197,7 @@ def _protos_differ(target: Target, rules: Rules) -> Decision:
     return deny(Layer.CONNECT, Reason.PROTO_MISMATCH, text, rules[-1])
 
 
-def _mode(policy: CompiledEgress, rules: Rules, now: float | None) -> Mode:
+def _mode(policy: CompiledEgress, rules: Rules, now: Moment) -> Mode:
     """The mode in which something here would only be recorded, if any would."""
     if policy.may_be_soft:
         for softness in (*(scope.softness for scope in policy.scopes), *rules):
@@ -207,7 +207,7 @@ def _mode(policy: CompiledEgress, rules: Rules, now: float | None) -> Mode:
 
 
 def _judge_literal(
-    policy: CompiledEgress, address: bytes, target: Target, now: float | None
+    policy: CompiledEgress, address: bytes, target: Target, now: Moment
 ) -> tuple[Decision | None, Decision | None]:
     """The floor holds in every mode."""
     kind = classify(address)
@@ -222,15 +222,15 @@ def _judge_literal(
     return None, objection(denial, rule.mode) if rule and denial else None
 
 
-def _opens_private(scope: Scope, address: bytes, port: int, now: float | None) -> bool:
+def _opens_private(scope: Scope, address: bytes, port: int, now: Moment) -> bool:
     return any(
         is_within(block, *PRIVATE_RANGES) and any(rules_at(ports, port, now))
         for block, ports in scope.allow_cidrs.places(address)
     )
 
 
-def _why_unmatched(policy: CompiledEgress, target: Target, now: float | None) -> tuple[Reason, CompiledRule | None]:
-    """The nearest miss: another time or port of the same place, or another workload's rule."""
+def _why_unmatched(policy: CompiledEgress, target: Target, now: Moment) -> tuple[Reason, CompiledRule | None]:
+    """The nearest miss: another time, call or port of the same place, or another workload's rule."""
     for scope in policy.scopes:
         here = list(_places(scope.allow_hosts, scope.allow_cidrs, target))
         if not here:
@@ -238,7 +238,7 @@ def _why_unmatched(policy: CompiledEgress, target: Target, now: float | None) ->
                 return Reason.WORKLOAD, None
         elif not any(any(rules_at(ports, target.port, now)) for ports in here):
             later = next((rule for ports in here for rule in ports.get(target.port, ())), None)
-            return (Reason.EXPIRED, later) if later else (Reason.PORT, None)
+            return (later.why_closed(now), later) if later else (Reason.PORT, None)
     return Reason.NO_MATCH, None
 
 
@@ -262,7 +262,7 @@ def judge_address(
     address: bytes,
     *,
     is_host: bool,
-    now: float | None = None,
+    now: Moment = UNKNOWN,
 ) -> AddressVerdict:
     """May the connection that `decision` allowed go to this resolved or literal packed address?
 

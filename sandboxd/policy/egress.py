@@ -175,10 +175,10 @@ class EgressRule(Model):
     workloads: Annotated[tuple[Workload, ...] | None, Field(min_length=1)] = Field(
         default=None, description="`mcp:SERVER`, `mcp:*` or `shell`; default: all of the agent's."
     )
-    tools: Annotated[
-        Annotated[tuple[ToolGlob, ...] | None, Field(min_length=1)],
-        NotYet("leave it out: the rule then stands for every tool of the workload"),
-    ] = Field(default=None, description="Open only while a call of such a tool is in flight.")
+    tools: Annotated[tuple[ToolGlob, ...] | None, Field(min_length=1)] = Field(
+        default=None,
+        description="Globs of tools: the rule is open only while a call of such a tool is in flight in the workload.",
+    )
     to: Destination = Field(description="Where the rule applies.")
     proto: Annotated[
         Literal["tls", "http", "tcp", "ssh", "postgres"] | None,
@@ -214,7 +214,7 @@ class EgressRule(Model):
 
 
 def _deny_problem(rule: EgressRule) -> tuple[str, str] | None:
-    for key in ("proto", "tls", "http", "credentials", "allow_private"):
+    for key in ("proto", "tls", "http", "credentials", "allow_private", "tools"):
         if getattr(rule, key) is not None:
             return f"a deny rule has no {key!r}", "it denies whatever the connection would carry; leave the key out"
     return None
@@ -312,6 +312,19 @@ class EgressPolicy(Model):
             return self.rules
         origins = dict.fromkeys(parse_origin(text, ORIGIN_SCHEMES) for text in self.allowed_origins)
         return tuple(rule_for(origin, "origin") for origin in origins)
+
+
+def with_tool_prefix(policy: EgressPolicy, prefix: str) -> EgressPolicy:
+    """The same scope, its globs of a server's own tool names made globs of final names (`PREFIXtool`)."""
+    if all(rule.tools is None for rule in policy.rules):
+        return policy
+    rules = [
+        rule
+        if rule.tools is None
+        else rule.model_copy(update={"tools": tuple(prefix + tool.replace("/", "_") for tool in rule.tools)})
+        for rule in policy.rules
+    ]
+    return policy.model_copy(update={"rules": tuple(rules)})
 
 
 def rule_for(origin: Origin, prefix: str) -> EgressRule:

@@ -5,7 +5,6 @@ For a person who asks why; the verdict itself is `decide`'s own. Called by `sand
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from ipaddress import ip_address, ip_network
 
 from sandboxd.policy.addresses import classify
@@ -15,9 +14,10 @@ from sandboxd.policy.egress import EgressPolicy, EgressRule
 from sandboxd.policy.hosts import HostPattern, InvalidHostError, canonical_host, literal_address
 from sandboxd.policy.indexes import CompiledRule
 from sandboxd.policy.matching import CompiledEgress, Scope, applies_to, compile_egress
-from sandboxd.policy.requests import ConnectRequest, Decision, DnsRequest, HttpRequest, Target
+from sandboxd.policy.requests import ConnectRequest, Decision, DnsRequest, HttpRequest, Moment, Target
 from sandboxd.policy.rules import Rule
 from sandboxd.policy.times import Times
+from sandboxd.policy.tools import glob_matches
 from sandboxd.policy.values import Network
 from sandboxd.reasons import Layer, Reason
 from sandboxd.settings import Pin
@@ -35,6 +35,11 @@ class Question:
     path: str | None = None
     tool: str | None = None
     now: float | None = None
+
+    @property
+    def moment(self) -> Moment:
+        """When."""
+        return Moment(self.now, frozenset() if self.tool is None else frozenset((self.tool,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +92,12 @@ def explain(scopes: Sequence[NamedScope], question: Question, pins: Sequence[Pin
     found.add("floor", [_floor(target, policy)])
     found.add("deny", list(_denials(scopes, policy, target, question)) or [Step("passes", "no deny rule matches")])
     found.add("allow", list(_openings(scopes, policy, target, question)) or [_nothing(scopes)])
-    connect = decide(policy, ConnectRequest(target), question.now)
+    connect = decide(policy, ConnectRequest(target), question.moment)
     if connect.allowed:
-        rules = [rule for scope in policy.scopes if (rule := _chosen(scope, target, question.now)) is not None]
+        rules = [rule for scope in policy.scopes if (rule := _chosen(scope, target, question.moment)) is not None]
         found.add("options", list(_options(scopes, rules, connect)))
         if target.host is not None:
-            found.add("name query", [_name_query(policy, target, question.now)])
+            found.add("name query", [_name_query(policy, target, question.moment)])
         found.add("first bytes", [Step("note", _first_bytes(connect, target))])
         if question.method or question.path:
             found.add("request", [_request(policy, connect, target, question)])
@@ -119,10 +124,10 @@ def _invalid(question: Question) -> Explanation:
 
 
 def _decision(policy: CompiledEgress, target: Target, question: Question) -> Decision:
-    connect = decide(policy, ConnectRequest(target), question.now)
+    connect = decide(policy, ConnectRequest(target), question.moment)
     if not connect.allowed or connect.proto != "http" or not (question.method or question.path):
         return connect
-    return decide(policy, _http_request(target, question), question.now)
+    return decide(policy, _http_request(target, question), question.moment)
 
 
 def _http_request(target: Target, question: Question) -> HttpRequest:
@@ -148,7 +153,7 @@ def _floor(target: Target, policy: CompiledEgress) -> Step:
 def _denials(
     scopes: Sequence[NamedScope], policy: CompiledEgress, target: Target, question: Question
 ) -> Iterator[Step]:
-    deciding = decide(policy, ConnectRequest(target), question.now)
+    deciding = decide(policy, ConnectRequest(target), question.moment)
     for named in scopes:
         for rule in named.policy.all_rules:
             place = _place_of(rule, target)
@@ -182,21 +187,21 @@ def _openings(
     scopes: Sequence[NamedScope], policy: CompiledEgress, target: Target, question: Question
 ) -> Iterator[Step]:
     for named, scope in zip(scopes, policy.scopes, strict=True):
-        chosen, seen = _chosen(scope, target, question.now), False
+        chosen, seen = _chosen(scope, target, question.moment), False
         for rule in named.policy.all_rules:
             place = _place_of(rule, target)
             if rule.action == "allow" and place:
                 seen = True
                 yield _opening(named.name, rule, place, chosen, question)
         if chosen is None:
-            outcome = "objects" if scope.softness.is_soft(question.now) else "denies"
+            outcome = "objects" if scope.softness.is_soft(question.moment) else "denies"
             yield Step(outcome, f"no allow rule of this scope {'opens it' if seen else 'matches'}", named.name)
 
 
 def _opening(scope: str, rule: EgressRule, place: str, chosen: CompiledRule | None, question: Question) -> Step:
     if not applies_to(rule, question.workload):
         return Step("unused", f"{place}: for {', '.join(rule.workloads or ())} only", scope, rule.id)
-    if rule.tools and not any(fnmatchcase(question.tool or "", glob) for glob in rule.tools):
+    if rule.tools and not any(glob_matches(glob, question.tool or "") for glob in rule.tools):
         return Step("unused", f"{place}: only during calls of {', '.join(rule.tools)}", scope, rule.id)
     if not _has_port(rule, question.port):
         return Step("unused", f"{place}: opens {', '.join(map(str, rule.to.ports or ()))} only", scope, rule.id)
@@ -208,7 +213,7 @@ def _opening(scope: str, rule: EgressRule, place: str, chosen: CompiledRule | No
     return Step("allows", f"{place}: the most specific", scope, rule.id)
 
 
-def _chosen(scope: Scope, target: Target, now: float | None) -> CompiledRule | None:
+def _chosen(scope: Scope, target: Target, now: Moment) -> CompiledRule | None:
     if target.host is not None:
         return scope.allow_hosts.find(target.host, target.port, now)
     return scope.allow_cidrs.find(target.address or b"", target.port, now)
@@ -239,7 +244,7 @@ def _options(scopes: Sequence[NamedScope], rules: Sequence[CompiledRule], connec
         yield Step("note", f"together: proto {connect.proto}")
 
 
-def _name_query(policy: CompiledEgress, target: Target, now: float | None) -> Step:
+def _name_query(policy: CompiledEgress, target: Target, now: Moment) -> Step:
     assert target.host is not None
     decision = decide(policy, DnsRequest(target.host), now)
     if not decision.allowed:
@@ -261,7 +266,7 @@ def _request(policy: CompiledEgress, connect: Decision, target: Target, question
     asked = f"{question.method or 'GET'} {question.path or '/'}"
     if connect.proto != "http":
         return Step("note", f"{asked}: not seen, since the rule's proto is {connect.proto}")
-    decision = decide(policy, _http_request(target, question), question.now)
+    decision = decide(policy, _http_request(target, question), question.moment)
     return Step("allows" if decision.allowed else "denies", decision.text or asked, rule=decision.rule)
 
 

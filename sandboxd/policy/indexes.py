@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sandboxd.policy.hosts import HostPattern, PatternKind
-from sandboxd.policy.requests import Decision, Host, Mode, Proto
+from sandboxd.policy.requests import Decision, Host, Mode, Moment, Proto
 from sandboxd.policy.rules import Network, Rule
 from sandboxd.policy.times import Times
+from sandboxd.policy.tools import any_matches
 from sandboxd.reasons import Layer, Reason, Verdict
 
 
@@ -23,22 +24,23 @@ class Softness:
         self.mode: Mode = mode
         self.until = until
 
-    def is_soft(self, now: float | None) -> bool:
+    def is_soft(self, now: Moment) -> bool:
         """Only recorded. Where the time isn't known a limited mode counts as over."""
-        return self.mode != "enforce" and (self.until == math.inf or (now is not None and now < self.until))
+        return self.mode != "enforce" and (self.until == math.inf or (now.wall is not None and now.wall < self.until))
 
 
 class CompiledRule(Softness):
     """A rule as `decide` needs it. One object a rule, so that two look-ups that find the same rule find the same
     object; its decisions that allow are made once."""
 
-    __slots__ = ("_allowed", "id", "proto", "rule", "times")
+    __slots__ = ("_allowed", "id", "proto", "rule", "times", "tools")
 
     def __init__(self, rule: Rule, softness: Softness) -> None:
         super().__init__(softness.mode, softness.until)
         self.rule = rule
         self.id = rule.id
         self.times = Times.of(rule.until, rule.windows)
+        self.tools = rule.tools
         self.proto: Proto | None = rule.proto
         self._allowed: dict[tuple[Layer, Proto | None, Mode], Decision] = {}
 
@@ -50,18 +52,25 @@ class CompiledRule(Softness):
             found = self._allowed[key] = Decision(Verdict.ALLOW, Reason.ALLOWED, layer, self.id, proto, mode)
         return found
 
-    def is_live(self, now: float | None) -> bool:
-        """Whether it stands at this time. Where the time isn't known, a denial does and an opening doesn't."""
+    def is_live(self, now: Moment) -> bool:
+        """Whether it stands at this moment. Where the time isn't known, a denial does and an opening doesn't."""
+        if self.tools is not None and not any_matches(self.tools, now.tools):
+            return False
         if self.times is None:
             return True
-        return self.rule.action == "deny" if now is None else self.times.is_open(now)
+        return self.rule.action == "deny" if now.wall is None else self.times.is_open(now.wall)
+
+    def why_closed(self, now: Moment) -> Reason:
+        """Of a rule that doesn't stand."""
+        waits = self.tools is not None and not any_matches(self.tools, now.tools)
+        return Reason.TOOL if waits else Reason.EXPIRED
 
 
 # The rules of one place, by port; None stands for every port. Those of one port in the order of the policy.
 Ports = dict[int | None, tuple[CompiledRule, ...]]
 
 
-def rule_at(ports: Ports, port: int | None, now: float | None) -> CompiledRule | None:
+def rule_at(ports: Ports, port: int | None, now: Moment) -> CompiledRule | None:
     """The first rule of a place that stands for this port, rules for every port included."""
     for rule in ports.get(port, ()):
         if rule.is_live(now):
@@ -71,7 +80,7 @@ def rule_at(ports: Ports, port: int | None, now: float | None) -> CompiledRule |
     return None
 
 
-def rules_at(ports: Ports, port: int | None, now: float | None) -> Iterator[CompiledRule]:
+def rules_at(ports: Ports, port: int | None, now: Moment) -> Iterator[CompiledRule]:
     """All of them."""
     for each in {port, None}:
         for rule in ports.get(each, ()):
@@ -100,7 +109,7 @@ class HostIndex:
         """Rules of one place keep the order in which they come."""
         _put(self._place(pattern), port, rule)
 
-    def find(self, host: Host, port: int | None, now: float | None) -> CompiledRule | None:
+    def find(self, host: Host, port: int | None, now: Moment) -> CompiledRule | None:
         """The rule of the most specific pattern that has one for this port."""
         ports = self.exact.get(host)
         if ports is not None:
@@ -180,7 +189,7 @@ class AddressIndex:
         )
         _put(ports, port, rule)
 
-    def find(self, address: bytes, port: int, now: float | None) -> CompiledRule | None:
+    def find(self, address: bytes, port: int, now: Moment) -> CompiledRule | None:
         """The rule of the smallest block that has one for this port."""
         for _, ports in self.places(address):
             found = rule_at(ports, port, now)

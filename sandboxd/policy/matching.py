@@ -52,14 +52,15 @@ class PinnedAddress:
 
 @dataclass(frozen=True, slots=True)
 class CompiledEgress:
-    """What `decide` needs. No scopes: everything is denied. `may_be_soft`: some denial may only be recorded. Only
-    `compile_egress` makes one."""
+    """What `decide` needs. No scopes: everything is denied. `may_be_soft`: some denial may only be recorded. `by_tool`:
+    some rule is open during calls only. Only `compile_egress` makes one."""
 
     scopes: tuple[Scope, ...] = ()
     pins: dict[str, PinnedAddress] = field(default_factory=dict[str, PinnedAddress])
     limits: CompiledLimits = field(default_factory=CompiledLimits)
     may_be_soft: bool = False
     times: tuple[Times, ...] = ()
+    by_tool: bool = False
 
     @property
     def is_timed(self) -> bool:
@@ -88,7 +89,8 @@ def compile_egress(policies: Sequence[Policy], *, workload: str, pins: Sequence[
     soft = any(rule_mode(rule, policy) != "enforce" for policy in policies for rule in policy.all_rules)
     may_be_soft = soft or any(policy.mode in ("audit", "learn") for policy in policies)
     times = tuple({t for p in policies for r in p.all_rules if (t := Times.of(r.until, r.windows)) is not None})
-    return CompiledEgress(scopes, compiled_pins, _compile_limits(policies), may_be_soft, times)
+    by_tool = any(r.tools is not None and applies_to(r, workload) for p in policies for r in p.all_rules)
+    return CompiledEgress(scopes, compiled_pins, _compile_limits(policies), may_be_soft, times, by_tool)
 
 
 def _compile_scope(policy: Policy, workload: str) -> Scope:

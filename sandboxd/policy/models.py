@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sandboxd.policy.calls import Approvals, Budgets, Gates, Hook, ToolPolicy
-from sandboxd.policy.egress import EgressPolicy, EgressRule
+from sandboxd.policy.egress import EgressPolicy, EgressRule, with_tool_prefix
 from sandboxd.policy.servers import Environment, ImageName, Resources, Runtime, SecretVariable, Server
+from sandboxd.policy.tools import tool_prefix
 from sandboxd.policy.values import Bytes, Form, InsidePath, Model, Name, NotYet, Seconds, Text
 
 __all__ = ["Agent", "EgressPolicy", "EgressRule", "PolicyDocument", "Resources", "Server", "Workspace"]
@@ -138,5 +139,6 @@ class PolicyDocument(Model):
     def named_scopes(self, server: str | None = None) -> tuple[tuple[str, EgressPolicy], ...]:
         """The same, each with where it stands in the document."""
         own = self.servers[server].egress if self.servers and server is not None else None
+        own = with_tool_prefix(own, tool_prefix(server)) if own else None
         named = (("egress", self.egress), (f"servers.{server}.egress", own))
         return tuple((name, scope) for name, scope in named if scope is not None)

@@ -1,7 +1,7 @@
 """What `decide` is asked and what it answers (egress.md 3–5). The zero value of an answer is a denial."""
 
 from dataclasses import dataclass
-from typing import Literal, NewType
+from typing import Literal, NamedTuple, NewType
 
 from sandboxd.reasons import Layer, Reason, Verdict
 
@@ -12,6 +12,17 @@ Proto = Literal["tls", "http", "tcp", "ssh", "postgres"]
 
 # `audit` and `learn`: what would be denied is recorded, and passes.
 Mode = Literal["enforce", "audit", "learn"]
+
+
+class Moment(NamedTuple):
+    """When something is judged. `wall`: seconds, None where the time isn't known; `tools`: the names of the tools of
+    which a call is in flight in the workload."""
+
+    wall: float | None = None
+    tools: frozenset[str] = frozenset()
+
+
+UNKNOWN = Moment()
 
 
 @dataclass(frozen=True, slots=True)

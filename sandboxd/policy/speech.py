@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sandboxd.policy.hosts import InvalidHostError, audit_name, canonical_host, literal_address
 from sandboxd.policy.indexes import CompiledRule
 from sandboxd.policy.paths import path_matches
-from sandboxd.policy.requests import Decision, HttpRequest, SpokenRequest, Target, TlsRequest
+from sandboxd.policy.requests import Decision, HttpRequest, Moment, SpokenRequest, Target, TlsRequest
 from sandboxd.policy.rules import Rule
 from sandboxd.policy.words import deny_after, describe, objection
 from sandboxd.reasons import Layer, Reason, Verdict
@@ -21,7 +21,7 @@ _HARD = frozenset((Reason.INVALID_HOST, Reason.SMUGGLING))
 Rules = Sequence[CompiledRule]
 
 
-def judge_tls(connect: Decision, rules: Rules, request: TlsRequest, now: float | None) -> Decision:
+def judge_tls(connect: Decision, rules: Rules, request: TlsRequest, now: Moment) -> Decision:
     """A ClientHello."""
     problem = _tls_problem(connect, request)
     if problem is None:
@@ -31,7 +31,7 @@ def judge_tls(connect: Decision, rules: Rules, request: TlsRequest, now: float |
     return _enforced(denial, connect, [rule for rule in rules if rule.proto == connect.proto], now)
 
 
-def judge_spoken(connect: Decision, rules: Rules, request: SpokenRequest, now: float | None) -> Decision:
+def judge_spoken(connect: Decision, rules: Rules, request: SpokenRequest, now: Moment) -> Decision:
     """First bytes of another protocol, or of none."""
     reason, where = request.problem, describe(request.target)
     if reason is None and connect.proto not in (None, "tcp", request.proto):
@@ -51,7 +51,7 @@ def _allowed(connect: Decision, rules: Rules, layer: Layer) -> Decision:
     return rules[-1].allowed(layer, connect.proto, connect.mode)
 
 
-def _enforced(denial: Decision, connect: Decision, demanding: Rules, now: float | None) -> Decision:
+def _enforced(denial: Decision, connect: Decision, demanding: Rules, now: Moment) -> Decision:
     """The denial, or where every rule that demands otherwise is only recorded: an objection."""
     if denial.reason in _HARD or not demanding or not all(rule.is_soft(now) for rule in demanding):
         return denial
@@ -92,7 +92,7 @@ def _name_problem(host: str, names: Sequence[bytes]) -> tuple[Reason, str] | Non
 # --- HTTP ------------------------------------------------------------------------------------------------------
 
 
-def judge_http(connect: Decision, rules: Rules, request: HttpRequest, now: float | None) -> Decision:
+def judge_http(connect: Decision, rules: Rules, request: HttpRequest, now: Moment) -> Decision:
     """One request."""
     where = describe(request.target)
     if connect.proto in ("tcp", None):
@@ -124,7 +124,7 @@ def _impassable(request: HttpRequest) -> tuple[Reason, str] | None:
     return None
 
 
-def _judge_matches(connect: Decision, rules: Rules, request: HttpRequest, now: float | None) -> Decision:
+def _judge_matches(connect: Decision, rules: Rules, request: HttpRequest, now: Moment) -> Decision:
     """A denial of any rule before an objection of another."""
     objected: Decision | None = None
     for rule in rules:

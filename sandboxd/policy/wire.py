@@ -67,7 +67,7 @@ class WireRule:
     mode: Literal["enforce", "audit"] | None = None
     until: float | None = None
     windows: "tuple[WireWindow, ...] | None" = None
-    tools: None = None
+    tools: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,20 @@ def read_wire(value: object) -> WirePolicy:
 
 
 def _rule(value: object, where: str) -> WireRule:
-    keys = ("id", "action", "workloads", "to", "proto", "tls", "http", "allow_private", "mode", "until", "windows")
+    keys = (
+        "id",
+        "action",
+        "workloads",
+        "to",
+        "proto",
+        "tls",
+        "http",
+        "allow_private",
+        "mode",
+        "until",
+        "windows",
+        "tools",
+    )
     rule = _table(value, where, *keys)
     action = cast(Literal["allow", "deny"], _one_of(rule, "action", ("allow", "deny"), None))
     proto = cast(Proto | None, _one_of(rule, "proto", _PROTOCOLS, "")) or None
@@ -114,6 +127,8 @@ def _rule(value: object, where: str) -> WireRule:
     to = _place(rule.get("to"), f"{where}.to")
     if action == "allow" and (proto is None or to.ports is None):
         raise WireError(f"{where}: an allow rule has ports and proto")
+    if action == "deny" and rule.get("tools") is not None:
+        raise WireError(f"{where}: a deny rule has no tools")
     return WireRule(
         id=_text(rule.get("id"), f"{where}.id"),
         action=action,
@@ -125,6 +140,7 @@ def _rule(value: object, where: str) -> WireRule:
         mode=mode,
         until=parse_instant(_text(rule["until"], f"{where}.until")) if rule.get("until") is not None else None,
         windows=_windows(rule.get("windows"), f"{where}.windows"),
+        tools=_texts(rule, "tools"),
     )
 
 

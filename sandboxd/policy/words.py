@@ -13,6 +13,7 @@ _MISSES = {
     Reason.PORT: "its rules open other ports",
     Reason.WORKLOAD: "its rules are for other workloads",
     Reason.EXPIRED: "its rules are not open at this time",
+    Reason.TOOL: "its rules are open only while a call of one of their tools is in flight",
 }
 
 

@@ -16,7 +16,7 @@ from sandboxd.egress.wire.dns import BadQuery, ExtendedError, Query, Rcode, Type
 from sandboxd.policy.decide import decide
 from sandboxd.policy.hosts import InvalidHostError, audit_name, canonical_host
 from sandboxd.policy.matching import CompiledEgress
-from sandboxd.policy.requests import Decision, DnsRequest, Host
+from sandboxd.policy.requests import Decision, DnsRequest, Host, Moment
 from sandboxd.reasons import Layer, Reason, Verdict
 
 # Seconds a workload may remember an answer: short, since a restarted gateway knows a name only once it is asked again.
@@ -38,10 +38,12 @@ class NameServer:
         self._clock = clock
         self._rate = QueryRate(monotonic)
         self._serving: tuple[Subject, CompiledEgress] | None = None
+        self._tools: frozenset[str] = frozenset()
 
-    def serve(self, subject: Subject, policy: CompiledEgress) -> None:
-        """From now on answer for `subject` under `policy`."""
+    def serve(self, subject: Subject, policy: CompiledEgress, tools: frozenset[str] = frozenset()) -> None:
+        """From now on answer for `subject` under `policy`, calls of these tools being in flight."""
         self._serving = (subject, policy)
+        self._tools = tools
 
     def stop(self) -> None:
         """No more answers."""
@@ -61,7 +63,7 @@ class NameServer:
             return build_reply(query, Rcode.SERVFAIL, limit=limit) if isinstance(query, Query) else b""
 
     def _answer(self, query: Query, subject: Subject, policy: CompiledEgress, limit: int | None) -> bytes:
-        decision, host = _judge(query.name, policy, self._clock.wall())
+        decision, host = _judge(query.name, policy, Moment(self._clock.wall(), self._tools))
         addresses: list[bytes] = []
         if host is not None and decision.allowed:
             if query.qtype == Type.A:
@@ -72,7 +74,11 @@ class NameServer:
         name = str(host) if host is not None else audit_name(query.name)
         self._record(decision, name, {"qtype": _type_name(query.qtype), "rcode": rcode.name})
         error = ExtendedError(explain(decision)) if rcode is Rcode.REFUSED else None
-        return build_reply(query, rcode, addresses=addresses, ttl=TTL, error=error, limit=limit)
+        return build_reply(query, rcode, addresses=addresses, ttl=self._ttl(policy), error=error, limit=limit)
+
+    def _ttl(self, policy: CompiledEgress) -> int:
+        """Where names come and go with calls, a remembered answer would outlive them by more than a moment."""
+        return 1 if policy.by_tool else TTL
 
     def _place(self, host: Host, decision: Decision) -> tuple[Decision, list[bytes]]:
         try:
@@ -118,7 +124,7 @@ class QueryRate:
         return True
 
 
-def _judge(name: bytes, policy: CompiledEgress, now: float) -> tuple[Decision, Host | None]:
+def _judge(name: bytes, policy: CompiledEgress, now: Moment) -> tuple[Decision, Host | None]:
     try:
         host = canonical_host(name)
     except InvalidHostError as error:

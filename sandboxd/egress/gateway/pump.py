@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
 from sandboxd import limits
-from sandboxd.audit.events import Sink, SinkError
+from sandboxd.audit.events import Sink, SinkError, Subject
 from sandboxd.egress.commands import (
     ClientData,
     ClientEof,
@@ -92,6 +92,10 @@ class Pump:
     def start(self) -> None:
         """Begin: the flow decides first, then perhaps reads."""
         self._guarded(self._flow.start)
+
+    def attend(self, subject: Subject, tools: frozenset[str]) -> None:
+        """As `Flow.attend`."""
+        self._flow.attend(subject, tools)
 
     def judge_again(self, policy: CompiledEgress, reason: Reason) -> None:
         """The sandbox's policy was replaced, or its time came: what is no longer allowed is reset, for `reason`."""

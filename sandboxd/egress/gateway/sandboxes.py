@@ -8,12 +8,14 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from sandboxd import ids
 from sandboxd.audit.events import Sink, SinkError, Subject
 from sandboxd.clock import Clock
+from sandboxd.egress.calls import CallsInFlight
+from sandboxd.egress.control import Call
 from sandboxd.egress.flow import Flow
 from sandboxd.egress.gateway.dialer import is_host_address
 from sandboxd.egress.gateway.dns import TcpQueries, UdpQueries
@@ -89,6 +91,12 @@ class Sandboxes:
             found.unregister()
             self._forget_unused(sandbox, found)
 
+    def change_calls(self, sandbox: str, session: object, started: Sequence[Call], ended: Sequence[str]) -> None:
+        """Tool calls of the sandbox began and ended, if it is the session's."""
+        found = self._known.get(sandbox)
+        if found is not None and found.held_by(session):
+            found.change_calls(started, ended)
+
     def end_session(self, session: object) -> None:
         """Reset everything of the sandboxes that the session registered."""
         for sandbox in tuple(self._known):
@@ -125,6 +133,7 @@ class Sandbox:
         self._loop = equipment.loop
         self._names = SyntheticNames(sandbox)
         self._registration: Registration | None = None
+        self._calls = CallsInFlight()
         self._pumps: set[Pump] = set()
         self._share: ResolverShare = equipment.resolver.share()
         self._server = NameServer(self._names, equipment.sink, equipment.clock)
@@ -160,17 +169,39 @@ class Sandbox:
         if self._registration is not None and not self.held_by(registration.session):
             raise AlreadyRegisteredError
         self._registration = registration
-        self._server.serve(registration.subject, registration.policy)
+        self._attend()
         self._watch.follow(registration.policy)
         self._judge_again(Reason.POLICY_REVOKED)
 
     def unregister(self) -> None:
         """Reset everything."""
         self._registration = None
+        self._calls = CallsInFlight()
         self._watch.follow(None)
         self._server.stop()
         for pump in tuple(self._pumps):
             pump.revoke(Reason.POLICY_REVOKED)
+
+    def change_calls(self, started: Sequence[Call], ended: Sequence[str]) -> None:
+        """What a rule opened for calls that have ended is reset."""
+        before = self._calls.tools
+        self._calls.change(started, ended)
+        self._attend()
+        if self._registration is not None and self._registration.policy.by_tool and self._calls.tools != before:
+            self._judge_again(Reason.TOOL)
+
+    @property
+    def _subject(self) -> Subject:
+        assert self._registration is not None
+        return replace(self._registration.subject, calls=self._calls.labels)
+
+    def _attend(self) -> None:
+        """Records name the calls in flight and the revision that holds, those of live connections too."""
+        if self._registration is not None:
+            subject, tools = self._subject, self._calls.tools
+            self._server.serve(subject, self._registration.policy, tools)
+            for pump in self._pumps:
+                pump.attend(subject, tools)
 
     def _judge_again(self, reason: Reason) -> None:
         """Live connections that are no longer allowed are reset, with this reason."""
@@ -210,7 +241,8 @@ class Sandbox:
         equipment = self._equipment
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         flow = Flow(
-            registration.policy, target, registration.subject, ids.ulid, equipment.clock.wall, equipment.is_host
+            *(registration.policy, target, self._subject, ids.ulid, equipment.clock.wall, equipment.is_host),
+            self._calls.tools,
         )
         around = Surroundings(self._loop, equipment.sink, self._share, self._pumps.discard)
         pump = Pump(around, sock, flow)
@@ -228,7 +260,7 @@ class Sandbox:
         """What never becomes a flow: reset and recorded."""
         reset_and_close(sock)
         target = self._target(where) if where is not None else Target(None, None, 0)
-        ledger = Ledger(target, registration.subject, ids.ulid, self._equipment.clock.wall)
+        ledger = Ledger(target, self._subject, ids.ulid, self._equipment.clock.wall)
         decision = Decision(Verdict.DENY, reason, Layer.CONNECT, text=text)
         with contextlib.suppress(SinkError):  # it is denied in any case
             self._equipment.sink.emit(ledger.decision(decision).event)

@@ -15,7 +15,7 @@ from typing import Any
 from sandboxd import channel, ids
 from sandboxd.audit.events import Event, Sink, SinkError, Subject
 from sandboxd.clock import Clock
-from sandboxd.egress.control import REQUESTS, Failed, Flush, Ok, RecordSandbox, Register, Unregister
+from sandboxd.egress.control import REQUESTS, Calls, Failed, Flush, Ok, RecordSandbox, Register, Unregister
 from sandboxd.egress.gateway.sandboxes import AlreadyRegisteredError, Registration, Sandboxes
 from sandboxd.egress.gateway.threads import LoopEndedError, on_loop
 from sandboxd.policy.matching import compile_egress
@@ -80,6 +80,8 @@ class Session:
             case Unregister(sandbox):
                 self._subjects.pop(sandbox, None)
                 on_loop(self._loop, lambda: self._sandboxes.unregister(sandbox, self))
+            case Calls(sandbox, started, ended):
+                on_loop(self._loop, lambda: self._sandboxes.change_calls(sandbox, self, started, ended))
             case RecordSandbox():
                 self._sink.emit(self._record(message))
             case Flush():

@@ -154,7 +154,6 @@ def test_all_problems_come_at_once_in_the_order_of_the_text():
         (egress(RULE.replace("proto: tls", "proto: ssh")), "ssh"),
         (egress(RULE + ", tls: {handling: intercept}"), "intercept"),
         (egress(RULE + ", credentials: [{secret: s, header: Authorization}]"), "credentials"),
-        (egress(RULE + ", tools: ['gh_*']"), "tools"),
         ("egress: {mode: learn}\n", "learn"),
         ("egress: {limits: {new_conns: 50/s}}\n", "new_conns"),
         ("egress: {limits: {bytes_out: 2GiB/day}}\n", "bytes_out"),

@@ -13,7 +13,7 @@ from sandboxd.policy.egress import Window
 from sandboxd.policy.hosts import canonical_host
 from sandboxd.policy.loading import parse_policy
 from sandboxd.policy.problems import PolicyError
-from sandboxd.policy.requests import ConnectRequest, DnsRequest
+from sandboxd.policy.requests import ConnectRequest, DnsRequest, Moment
 from sandboxd.policy.times import Times
 from sandboxd.policy.units import DAYS, parse_instant
 from sandboxd.reasons import Reason
@@ -28,7 +28,7 @@ def window(days, start, end):
 
 
 def at(policy, target, now):
-    decision = decide(policy, ConnectRequest(target), now)
+    decision = decide(policy, ConnectRequest(target), Moment(now))
     return decision.verdict, decision.reason, decision.rule
 
 
@@ -39,10 +39,12 @@ def test_until():
     assert at(policy, target, MONDAY) == ("deny", Reason.EXPIRED, "r")
     assert at(policy, host("a.example.com", 80), MONDAY) == ("deny", Reason.PORT, None)
     assert at(policy, target, None) == ("deny", Reason.EXPIRED, "r")
-    names = [decide(policy, DnsRequest(canonical_host("a.example.com")), now).reason for now in (MONDAY - 1, MONDAY)]
+    names = [
+        decide(policy, DnsRequest(canonical_host("a.example.com")), Moment(now)).reason for now in (MONDAY - 1, MONDAY)
+    ]
     assert names == [Reason.ALLOWED, Reason.EXPIRED]
-    connect = decide(policy, ConnectRequest(target), MONDAY - 1)
-    assert not judge_address(policy, connect, target, b"\x08\x08\x08\x08", is_host=False, now=MONDAY).allowed
+    connect = decide(policy, ConnectRequest(target), Moment(MONDAY - 1))
+    assert not judge_address(policy, connect, target, b"\x08\x08\x08\x08", is_host=False, now=Moment(MONDAY)).allowed
 
 
 def test_a_denial_with_a_time():

@@ -1,0 +1,27 @@
+"""Tools in egress rules: their final names, and which of them a rule is open for. Pure.
+
+Globs know `*` and `?`, and case matters. Called by `indexes` and `models`, and by whoever tells of calls.
+"""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+
+def tool_prefix(server: str | None) -> str:
+    """What stands before a tool's own name in its final one; nothing where a policy has no servers."""
+    return "" if server is None else f"{server}_"
+
+
+def final_name(prefix: str, tool: str) -> str:
+    """The name by which the policy's `egress` knows a tool."""
+    return prefix + tool.replace("/", "_") if prefix else tool
+
+
+def glob_matches(glob: str, tool: str) -> bool:
+    """Whether the glob is about this tool. Brackets are no part of a glob: one that has them matches nothing."""
+    return "[" not in glob and fnmatchcase(tool, glob)
+
+
+def any_matches(globs: Iterable[str], tools: Iterable[str]) -> bool:
+    """Whether one of the globs is about one of the tools."""
+    return any(glob_matches(glob, tool) for tool in tools for glob in globs)

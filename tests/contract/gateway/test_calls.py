@@ -1,0 +1,96 @@
+"""Rules that are open during calls only: the gateway knows before it answers, names calls in records, and cuts."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from sandboxd.egress.control import Call, Calls, Ok
+from sandboxd.settings import Pin
+from tests.contract.gateway.conftest import NAME, SANDBOX, Inside
+from tests.kit import servers
+from tests.kit.dns_client import exactly
+from tests.kit.playbook import allow
+from tests.kit.real_gateway import Controller, GatewayUnderTest
+
+pytestmark = pytest.mark.root
+
+PORT = 5432
+RULE = allow({"hosts": [NAME], "ports": [PORT]}, "tcp", tools=["fetch_*"])
+REFUSED = 5
+
+
+@pytest.fixture
+def pins() -> Iterator[list[Pin]]:
+    with servers.open_server(servers.echo) as port:
+        yield [Pin(NAME, "127.0.0.1", port)]
+
+
+def talk(sock: socket.socket) -> None:
+    sock.sendall(b"ping")
+    assert exactly(sock, 4) == b"ping"
+
+
+def begin(controller: Controller, id: str, tool: str) -> None:
+    assert controller.ask(Calls(SANDBOX, (Call(id, tool),))) == Ok()
+
+
+def end(controller: Controller, *ids: str) -> None:
+    assert controller.ask(Calls(SANDBOX, (), ids)) == Ok()
+
+
+def test_a_name_is_known_and_open_during_such_a_call_only(
+    gateway: GatewayUnderTest, controller: Controller, inside: Inside, pins: list[Pin]
+) -> None:
+    controller.register(SANDBOX, RULE, pins=pins)
+    assert inside.resolve(NAME).rcode == REFUSED
+    begin(controller, "1", "other")
+    assert inside.resolve(NAME).rcode == REFUSED
+    begin(controller, "2", "fetch_page")
+    with inside.connect(NAME, PORT) as sock:
+        talk(sock)
+        end(controller, "1")
+        talk(sock)
+        end(controller, "2")
+        with pytest.raises(ConnectionError):
+            sock.recv(1)
+    (close,) = gateway.sink.wait_for("close")
+    assert close.reason == "tool"
+    denied, _, allowed = [event for event in gateway.sink.events if event.event == "dns"][:3]
+    assert (denied.reason, denied.rule, denied.subject.calls) == ("tool", "tcp-rule", ())
+    assert allowed.subject.calls == ("1 other", "2 fetch_page")
+
+
+def test_what_two_calls_opened_ends_with_the_last(controller: Controller, inside: Inside, pins: list[Pin]) -> None:
+    controller.register(SANDBOX, RULE, pins=pins)
+    begin(controller, "1", "fetch_a")
+    with inside.connect(NAME, PORT) as sock:
+        begin(controller, "2", "fetch_b")
+        end(controller, "1")
+        talk(sock)
+        end(controller, "2")
+        with pytest.raises(ConnectionError):
+            sock.recv(1)
+
+
+def test_calls_stay_through_a_new_revision_and_end_with_the_registration(
+    controller: Controller, gateway: GatewayUnderTest, inside: Inside, pins: list[Pin]
+) -> None:
+    controller.register(SANDBOX, RULE, pins=pins)
+    begin(controller, "1", "fetch_a")
+    controller.register(SANDBOX, RULE, pins=pins)
+    with inside.connect(NAME, PORT) as sock:
+        talk(sock)
+    controller.sock.shutdown(socket.SHUT_RDWR)
+    gateway.controller().register(SANDBOX, RULE, pins=pins)
+    with pytest.raises(ConnectionError), inside.namespace.connect("198.18.0.3", PORT) as sock:
+        sock.recv(1)
+    assert inside.resolve(NAME).rcode == REFUSED
+
+
+def test_calls_of_another_controllers_sandbox_change_nothing(
+    controller: Controller, gateway: GatewayUnderTest, inside: Inside, pins: list[Pin]
+) -> None:
+    controller.register(SANDBOX, RULE, pins=pins)
+    begin(gateway.controller(), "1", "fetch_a")
+    assert inside.resolve(NAME).rcode == REFUSED
