@@ -189,7 +189,7 @@ class Flow:
             return self._resolve()
         if decision.proto == "http" and decision.mode == "enforce":
             return self._begin_http(decision)
-        if decision.proto in ("tls", "http", None):
+        if decision.proto in ("tls", "http", "ssh", "postgres", None):
             self._state = State.PEEK
             self._words = FirstBytes(self._target, decision.proto)
             return [StartTimer(PEEK_TIMER, self._words.seconds or self._policy.limits.peek)]
@@ -223,11 +223,13 @@ class Flow:
         if not isinstance(event, ClientData):
             return []
         seen = self._words.feed(event.data)
-        return [] if isinstance(seen, NeedMore) else self._said(seen)
+        reply = self._words.take_reply()
+        answer: list[Command] = [ToClient(reply)] if reply else []
+        return answer if isinstance(seen, NeedMore) else answer + self._said(seen)
 
     def _said(self, seen: Spoken) -> list[Command]:
         assert self._words is not None
-        first, self._words = bytes(self._words.raw), None
+        first, self._words = self._words.raw, None
         self._spoken, self._detail = seen.request, seen.detail
         self._decision = self._decide(seen.request)
         if not self._decision.allowed:

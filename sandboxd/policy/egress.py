@@ -180,10 +180,9 @@ class EgressRule(Model):
         description="Globs of tools: the rule is open only while a call of such a tool is in flight in the workload.",
     )
     to: Destination = Field(description="Where the rule applies.")
-    proto: Annotated[
-        Literal["tls", "http", "tcp", "ssh", "postgres"] | None,
-        Only("tls", "http", "tcp", instead="supported: tls, http, tcp (opaque, by name and port)"),
-    ] = Field(default=None, description="What the first bytes must be. Required in an allow rule.")
+    proto: Literal["tls", "http", "tcp", "ssh", "postgres"] | None = Field(
+        default=None, description="What the first bytes must be. Required in an allow rule."
+    )
     tls: TlsOptions | None = Field(default=None, description="Options of `proto: tls`.")
     http: Annotated[tuple[HttpMatch, ...] | None, Field(min_length=1)] = Field(
         default=None, description="Which requests pass, with `proto: http`."
@@ -224,7 +223,7 @@ def _allow_problem(rule: EgressRule) -> tuple[str, str] | None:
     if rule.to.ports is None:
         return "an allow rule needs to.ports", "expected to: {…, ports: [443]}"
     if rule.proto is None:
-        return "an allow rule needs proto", "expected proto: tls, http or tcp"
+        return "an allow rule needs proto", "expected proto: tls, http, ssh, postgres or tcp"
     if rule.tls is not None and rule.proto != "tls":
         return "tls options without proto: tls", "expected proto: tls, or no tls key"
     if rule.http is not None and rule.proto != "http":

@@ -257,6 +257,8 @@ def _first_bytes(connect: Decision, target: Target) -> str:
     return {
         "tls": f"a complete TLS ClientHello {place}, without Encrypted Client Hello",
         "http": f"HTTP/1.1 requests whose authority is {describe(target)}; no CONNECT, no upgrade",
+        "ssh": "an SSH 2 identification line",
+        "postgres": "an SSLRequest, StartupMessage or CancelRequest; a GSSENCRequest is answered with N",
         "tcp": "anything: opened by name and port",
         None: "anything: no rule opens it, what it speaks is recorded",
     }.get(connect.proto, f"{connect.proto}")

@@ -8,13 +8,14 @@ from typing import Literal
 
 from sandboxd.policy.hosts import HostPattern
 
-_SCHEMES: dict[str, tuple[Literal["tls", "http", "tcp"], int | None]] = {
+_SCHEMES: dict[str, tuple[Literal["tls", "http", "tcp", "ssh", "postgres"], int | None]] = {
     "https": ("tls", 443),
     "tls": ("tls", 443),
     "http": ("http", 80),
+    "ssh": ("ssh", 22),
+    "postgres": ("postgres", 5432),
     "tcp": ("tcp", None),
 }
-_LATER = ("ssh", "postgres")
 _FORM = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
 
 
@@ -22,7 +23,7 @@ _FORM = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOT
 class Origin:
     """One place that may be reached: `host` or, where a literal address was written, `network`."""
 
-    proto: Literal["tls", "http", "tcp"]
+    proto: Literal["tls", "http", "tcp", "ssh", "postgres"]
     host: HostPattern | None
     network: IPv4Network | IPv6Network | None
     port: int
@@ -40,8 +41,6 @@ def parse_origin(text: str, schemes: tuple[str, ...], *, shared: bool = False) -
     if not found:
         raise ValueError(expected)
     scheme, rest = found["scheme"].lower(), found["rest"]
-    if scheme in _LATER:
-        raise ValueError(f"{scheme}:// is not supported yet; tcp://HOST:PORT opens it by name and port")
     if scheme not in schemes:
         raise ValueError(f"scheme {scheme[:32]!r}; {expected}")
     for mark, part in (("@", "credentials"), ("?", "a query"), ("#", "a fragment"), ("/", "a path")):

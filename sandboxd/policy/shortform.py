@@ -14,8 +14,8 @@ from sandboxd.policy.addresses import is_floor
 from sandboxd.policy.hosts import HostPattern
 from sandboxd.policy.origins import Origin, parse_origin
 
-_SCHEMES = ("tls", "https", "http", "tcp")
-_FORMS = "expected HOST (TLS on 443), tls://HOST:PORT, http://HOST[:PORT] or tcp://HOST:PORT"
+_SCHEMES = ("tls", "https", "http", "ssh", "postgres", "tcp")
+_FORMS = "expected HOST (TLS on 443), tls://, http://, ssh:// or postgres://HOST[:PORT], or tcp://HOST:PORT"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from sandboxd.policy.rules import Network
 from sandboxd.policy.units import DAYS, parse_instant, parse_seconds, parse_time_of_day
 
 _ORIGIN_SCHEMES = ("https", "http")
-_PROTOCOLS = ("tls", "http", "tcp")
+_PROTOCOLS = ("tls", "http", "ssh", "postgres", "tcp")
 _TLS = {"handling": "splice", "no_sni": "deny", "ech": "deny"}
 
 

@@ -112,6 +112,46 @@ def http_responses() -> dict[str, bytes]:
     }
 
 
+def ssh_identifications() -> dict[str, bytes]:
+    return {
+        "openssh": b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u7\r\n" + b"\0\0\x05\xdc\x06\x14",
+        "minus": b"SSH-2.0-JSCH-0.1.54\n",
+        "go": b"SSH-2.0-Go\r\n",
+        "old": b"SSH-1.5-x\r\n",
+        "long": b"SSH-2.0-" + b"x" * 260 + b"\r\n",
+        "control": b"SSH-2.0-x\x1b[2J\r\n",
+        "empty": b"SSH-2.0-\r\n",
+        "banner-first": b"Hello\r\nSSH-2.0-x\r\n",
+        "http": b"GET / HTTP/1.1\r\n",
+    }
+
+
+def postgres_startups() -> dict[str, bytes]:
+    def packet(code: int, body: bytes = b"") -> bytes:
+        return (len(body) + 8).to_bytes(4) + code.to_bytes(4) + body
+
+    ssl, gss = packet(80877103), packet(80877104)
+    session = packet(0x30000, b"user\0a\0database\0b\0\0")
+    return {
+        "startup": session,
+        "startup-3-2": packet(0x30002, b"user\0a\0\0"),
+        "ssl": ssl + b"\x16\x03\x01",
+        "gss-ssl": gss + ssl,
+        "gss-startup": gss + session,
+        "gss-gss": gss + gss,
+        "cancel": packet(80877102, b"\0\0\0\x01abcd"),
+        "cancel-long": packet(80877102, b"\0\0\0\x01" + b"x" * 256),
+        "version-2": packet(0x20000, b"x" * 288),
+        "no-user": packet(0x30000, b"database\0b\0\0"),
+        "twice": packet(0x30000, b"user\0a\0user\0b\0\0"),
+        "unpaired": packet(0x30000, b"user\0\0"),
+        "no-end": packet(0x30000, b"user\0a"),
+        "too-long": (10_001).to_bytes(4) + (0x30000).to_bytes(4),
+        "too-short": (7).to_bytes(4) + (0x30000).to_bytes(4),
+        "tls": b"\x16\x03\x01\x02\x00\x01",
+    }
+
+
 def hosts() -> dict[str, bytes]:
     texts = (
         "Example.com.", "*.example.com", "**.example.co.uk", ".example.com", "*-docs.example.com", "bücher.example",
@@ -130,6 +170,8 @@ def main() -> None:
     """Writes every seed."""
     corpora = {
         "client_hello": client_hellos(),
+        "ssh_identification": ssh_identifications(),
+        "postgres_startup": postgres_startups(),
         "dns_message": dns_messages(),
         "dns_stream": dns_streams(),
         "http_request": http_requests(),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sandboxd import limits
-from sandboxd.egress.wire import dns, http, tls
+from sandboxd.egress.wire import dns, http, postgres, ssh, tls
 from sandboxd.egress.wire.outcome import NEED_MORE
 from sandboxd.policy.addresses import classify
 from sandboxd.policy.hosts import HostPattern, InvalidHostError, audit_name, canonical_host
@@ -29,6 +29,43 @@ def client_hello(data: bytes) -> None:
         return replace(answer, raw=b"", trailing=b"") if isinstance(answer, tls.ClientHello) else answer
 
     same_however_cut(read, data)
+
+
+def ssh_identification(data: bytes) -> None:
+    """An SSH client's first line."""
+
+    def read(pieces: Sequence[bytes]) -> object:
+        reader = ssh.IdentificationReader()
+        answer: object = NEED_MORE
+        for piece in pieces:
+            answer = reader.feed(piece)
+        return answer
+
+    answer = same_however_cut(read, data)
+    if isinstance(answer, ssh.Identification):
+        assert answer.software.isascii()
+        assert answer.software.isprintable()
+        assert data.startswith(b"SSH-2.0-" + answer.software.encode())
+
+
+def postgres_startup(data: bytes) -> None:
+    """A PostgreSQL client's first message."""
+
+    def read(pieces: Sequence[bytes]) -> object:
+        reader = postgres.StartupReader()
+        answer: object = NEED_MORE
+        replies = b""
+        for piece in pieces:
+            answer = reader.feed(piece)
+            replies += reader.take_reply()
+        assert data.replace(postgres_gss, b"", 1).startswith(bytes(reader.raw)) or data.startswith(bytes(reader.raw))
+        return answer, replies
+
+    _, replies = same_however_cut(read, data)
+    assert len(replies) <= 1
+
+
+postgres_gss = b"\0\0\0\x08\x04\xd2\x16\x30"
 
 
 def dns_message(data: bytes) -> None:
@@ -150,5 +187,15 @@ def address(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     function.__name__: function
-    for function in (client_hello, dns_message, dns_stream, http_request, http_response, host, address)
+    for function in (
+        client_hello,
+        ssh_identification,
+        postgres_startup,
+        dns_message,
+        dns_stream,
+        http_request,
+        http_response,
+        host,
+        address,
+    )
 }

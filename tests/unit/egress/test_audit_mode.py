@@ -28,7 +28,12 @@ def test_an_unknown_host_is_looked_at_and_passes() -> None:
 
 
 def test_what_an_unknown_connection_speaks_is_recorded() -> None:
-    for data, seen in ((b"GET / HTTP/1.1\r\n", "http"), (b"\0\0\0\x08", "unknown"), (b"G\0", "unknown")):
+    startup = b"\0\0\0\x08\x04\xd2\x16\x2f"
+    spoken = {
+        b"GET / HTTP/1.1\r\n": "http", b"SSH-2.0-x": "ssh", startup: "postgres", b"\1\0\0\x08": "unknown",
+        b"G\0": "unknown", b"\0\0\0\x08\x04\xd2\x17": "unknown", b"\x16nothing": "unknown",
+    }  # fmt: skip
+    for data, seen in spoken.items():
         play = Playbook(TLS, host=OTHER, port=9999)
         play.start()
         assert play.says(data) == ["stop peek", f"resolve {OTHER}"]

@@ -151,7 +151,6 @@ def test_all_problems_come_at_once_in_the_order_of_the_text():
     ("text", "key"),
     [
         (egress(RULE.replace("action: allow", "action: ask")), "ask"),
-        (egress(RULE.replace("proto: tls", "proto: ssh")), "ssh"),
         (egress(RULE + ", tls: {handling: intercept}"), "intercept"),
         (egress(RULE + ", credentials: [{secret: s, header: Authorization}]"), "credentials"),
         ("egress: {mode: learn}\n", "learn"),

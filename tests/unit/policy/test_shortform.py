@@ -21,6 +21,8 @@ from sandboxd.policy.shortform import egress_from_allows
         ("https://example.com:8443", "tls", "example.com", None, 8443),
         ("http://example.com", "http", "example.com", None, 80),
         ("http://example.com:8080", "http", "example.com", None, 8080),
+        ("ssh://git.example.com", "ssh", "git.example.com", None, 22),
+        ("postgres://db.example.com", "postgres", "db.example.com", None, 5432),
         ("tcp://db.host.sandboxd:5432", "tcp", "db.host.sandboxd", None, 5432),
         ("tcp://10.1.2.3:5432", "tcp", None, "10.1.2.3/32", 5432),
         ("tls://[2606:4700::1]", "tls", None, "2606:4700::1/128", 443),
@@ -40,7 +42,6 @@ def test_forms(text, proto, hosts, cidrs, port):
     [
         ("example.com:22", "tcp://example.com:22"),
         ("tcp://example.com", "needs a port"),
-        ("ssh://example.com", "not supported yet"),
         ("ftp://example.com", "scheme 'ftp'"),
         ("example.com/path", "no path"),
         ("user:pw@example.com", "no credentials"),
