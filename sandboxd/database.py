@@ -62,8 +62,14 @@ def reopen_database(path: Path, *, durable: bool) -> sqlite3.Connection:
 
 def open_database_read_only(path: Path, schema: Schema) -> sqlite3.Connection:
     """A connection that can't write. Raises DatabaseError, also where the file is not there."""
-    if not path.exists():
-        raise DatabaseError(f"no {schema.kind} database at {path}", hint="nothing has been recorded there yet")
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        raise DatabaseError(
+            f"no {schema.kind} database at {path}", hint="nothing has been recorded there yet"
+        ) from None
+    except OSError as error:
+        raise DatabaseError(f"{path}: {error.strerror}", hint="read it as root, for instance with sudo") from None
     try:
         return _readable(path, schema)
     except sqlite3.Error as error:

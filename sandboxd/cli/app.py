@@ -9,7 +9,6 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from typing import Annotated, Any, Literal
 
 import typer
@@ -22,6 +21,8 @@ from sandboxd.errors import ExitCode, UsageError
 # Groups: the module has an `app`. Commands: the module has a function of that name.
 _GROUPS = ("policy", "audit", "image")
 _COMMANDS = ("doctor", "probe")
+# A list of commands has one line for each, and cuts a longer sentence off.
+_SHORT = {"doctor": "Check this machine, with the fix for each fault.", "probe": "Try to break out of a sandbox."}
 
 _ALL = (*_GROUPS, *_COMMANDS, "run", "version", "completion")
 _COMPLETE = "_SANDBOXD_COMPLETE"  # set by the shell's completion script
@@ -36,12 +37,14 @@ def run_app(arguments: Sequence[str]) -> int:
         from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
 
         completion_init()
+    given = ["version"] if list(arguments) == ["--version"] else list(arguments)
+    if not given or (len(given) == 1 and given[0] in _GROUPS):
+        given.append("--help")
     try:
-        result: Any = app(list(arguments) or ["--help"], prog_name="sandboxd", standalone_mode=False)
+        result: Any = app(given, prog_name="sandboxd", standalone_mode=False)
     except TyperException as error:  # arguments that typer can't read
-        known = arguments and arguments[0] in _ALL
-        asked = " ".join(takewhile(str.isalpha, arguments)) if known else ""
-        hint = f"`{' '.join(('sandboxd', asked)).strip()} --help` lists what is expected"
+        context = getattr(error, "ctx", None)
+        hint = f"`{context.command_path if context else 'sandboxd'} --help` lists what is expected"
         raise UsageError(error.format_message().replace("Value error, ", ""), hint=hint) from None
     return result if isinstance(result, int) else ExitCode.OK
 
@@ -53,18 +56,19 @@ def build_app(wanted: str = "") -> typer.Typer:
         help="Run MCP servers nobody here wrote, sealed, under an egress policy outside their reach.",
         no_args_is_help=True,
         add_completion=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
     every = wanted not in _ALL
-    app.command("run", epilog=None, no_args_is_help=False)(_run_command())
+    app.command("run", short_help="Run an MCP server, sealed, and relay MCP.", no_args_is_help=False)(_run_command())
     for name in _GROUPS:
         if every or wanted == name:
             app.add_typer(importlib.import_module(f"sandboxd.cli.{name}").app, name=name)
     for name in _COMMANDS:
         if every or wanted == name:
-            app.command(name)(getattr(importlib.import_module(f"sandboxd.cli.{name}"), name))
-    app.command("completion")(_completion)
+            app.command(name, short_help=_SHORT[name])(getattr(importlib.import_module(f"sandboxd.cli.{name}"), name))
+    app.command("completion", short_help="Print a completion script.")(_completion)
     app.command("version")(_version)
     return app
 

@@ -52,7 +52,12 @@ def ls(
     show = _print_json if as_json else _Lines()
     with _open() as log:
         end = log.position()
-        show(log.find(**wanted, upto=end, limit=limit))
+        found = log.find(**wanted, upto=end, limit=limit + 1)
+    show(found[-limit:])
+    if len(found) > limit:
+        _note(f"the newest {limit}; --limit shows more")
+    elif not found and not follow:
+        _note("no such record")
     if follow:
         _follow(wanted, end, show)
 
@@ -141,6 +146,10 @@ def _read_anchors(path: Path) -> "dict[str, Any]":
         return {str(writer): Tip(int(seq), str(digest)) for writer, (seq, digest) in saved.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: {error}", hint="expected a file that `audit verify --save` wrote") from None
+
+
+def _note(text: str) -> None:
+    print(f"sandboxd: {text}", file=sys.stderr)
 
 
 # --- printing ----------------------------------------------------------------------------------------------------

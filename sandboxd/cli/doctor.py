@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _COLOURS = {"ok": typer.colors.GREEN, "warn": typer.colors.YELLOW, "fail": typer.colors.RED}
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="A JSON array, one object a check.")] = False) -> None:
     """Check what sandboxd needs of this machine, with the fix for each. Exit 1 if something fails."""
     from sandboxd.cli.checks import run_checks
     from sandboxd.settings import load_settings

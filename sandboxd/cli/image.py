@@ -1,5 +1,6 @@
 """`sandboxd image`: package images of this host, made, listed and removed."""
 
+import importlib
 import json
 import sys
 import time
@@ -42,6 +43,8 @@ def build(
     recipe = Recipe(parse_package(package), tuple(map(parse_constraint, constraint or ())), scripts)
     if recipe.constraints and recipe.package.registry != "pypi":
         raise UsageError("--constraint without a pypi package", hint="an npm package's own lock decides")
+    if as_json:  # for `describe`, while the interpreter's files can be read
+        importlib.import_module("gzip")
     with _processes() as (settings, warden):
         image = build_image(settings, warden, recipe, again=again)
     typer.echo(json.dumps(describe(image), indent=2) if as_json else harmless(image.names[0]))
@@ -68,7 +71,7 @@ def ls(as_json: _Json = False) -> None:
 
 
 @app.command("rm")
-def rm(names: Annotated[list[str], typer.Argument(metavar="IMAGE…", help="Names or ids, as ls shows them.")]) -> None:
+def rm(names: Annotated[list[str], typer.Argument(metavar="IMAGE", help="Names or ids, as ls shows them.")]) -> None:
     """Remove images that sandboxd made."""
     with _processes() as (_, warden):
         for name in names:

@@ -75,6 +75,16 @@ def test_names_with_odd_characters(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+def test_a_reader_without_any_permission(path: Path) -> None:
+    open_database(path, ONE, durable=True).close()
+    path.parent.chmod(0o700)
+    says = as_user(NOBODY, lambda: open_database_read_only(path, ONE))
+    assert "DatabaseError" in says
+    assert "Permission denied" in says
+    assert "read it as root" in says
+
+
+@pytest.mark.root
 def test_a_reader_without_write_permission(path: Path) -> None:
     writer = open_database(path, ONE, durable=True)
     for folder in (path.parent, *path.parent.parents[:-2]):

@@ -14,6 +14,7 @@ from sandboxd.main import main
         (["audit", "ls", "--nonsense"], "No such option: --nonsense"),
         (["audit", "nonsense"], "No such command 'nonsense'"),
         (["audit", "show"], "Missing argument"),
+        (["completion", "tcsh"], "'tcsh' is not one of"),
     ],
 )
 def test_arguments_that_make_no_sense(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,7 +22,8 @@ def test_arguments_that_make_no_sense(arguments: list[str], says: str, capsys: p
     errors = capsys.readouterr().err
     assert says in errors
     assert errors.startswith("sandboxd: ")
-    assert f"sandboxd {arguments[0]}" in errors
+    named = " ".join(arguments[: 2 if arguments[0] == "audit" and arguments[1] != "nonsense" else 1])
+    assert f"`sandboxd {named} --help`" in errors
 
 
 def test_what_an_error_quotes_does_not_move_the_cursor(
@@ -33,3 +35,16 @@ def test_what_an_error_quotes_does_not_move_the_cursor(
     errors = capsys.readouterr().err
     assert errors.count("/nowhere/\\x1b[2J\\u202e") >= 2
     assert errors.replace("\n", "").isprintable()
+
+
+def test_the_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == ExitCode.OK
+    assert capsys.readouterr().out.startswith("sandboxd ")
+
+
+@pytest.mark.parametrize("group", ["audit", "image", "policy"])
+def test_a_group_alone_lists_its_commands(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([group]) == ExitCode.OK
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"Usage: sandboxd {group}")
+    assert not printed.err

@@ -96,8 +96,14 @@ def test_ls_json_has_every_field(database: Path) -> None:
     ],
 )
 def test_ls_filters(database: Path, arguments: list[str], expected: list[int]) -> None:
-    lines = run("ls", "--json", *arguments).output.splitlines()
+    lines = run("ls", "--json", *arguments).stdout.splitlines()
     assert [json.loads(line)["id"] for line in lines] == [IDS[n] for n in expected]
+
+
+def test_ls_says_that_there_is_more_and_that_there_is_none(database: Path) -> None:
+    assert run("ls", "--limit", "4").stderr == "sandboxd: the newest 4; --limit shows more\n"
+    assert run("ls", "--limit", "5").stderr == ""
+    assert run("ls", "--agent", "nobody").stderr == "sandboxd: no such record\n"
 
 
 def test_show(database: Path) -> None:
