@@ -33,6 +33,9 @@ def build(
     scripts: Annotated[
         bool, typer.Option("--scripts", help="Code of packages may run: install scripts, source distributions.")
     ] = False,
+    base: Annotated[
+        str, typer.Option(metavar="IMAGE", help="Install on this image; sandboxd/shell has git, curl and ripgrep.")
+    ] = "",
     again: Annotated[bool, typer.Option("--again", help="Even if the image is there.")] = False,
     as_json: _Json = False,
 ) -> None:
@@ -40,7 +43,7 @@ def build(
     from sandboxd.controller.packages import Recipe, parse_constraint, parse_package
     from sandboxd.errors import UsageError
 
-    recipe = Recipe(parse_package(package), tuple(map(parse_constraint, constraint or ())), scripts)
+    recipe = Recipe(parse_package(package), tuple(map(parse_constraint, constraint or ())), scripts, base)
     if recipe.constraints and recipe.package.registry != "pypi":
         raise UsageError("--constraint without a pypi package", hint="an npm package's own lock decides")
     if as_json:  # for `describe`, while the interpreter's files can be read
@@ -99,7 +102,7 @@ def say(text: str) -> None:
 
 def progress(line: str) -> None:
     """A line of the installer, which speaks from inside the container."""
-    print(f"  {harmless(line)[:200]}", file=sys.stderr, flush=True)
+    print(f"  {harmless(line)[:1000]}", file=sys.stderr, flush=True)
 
 
 def _print(images: "list[ImageInfo]", as_json: bool) -> None:

@@ -6,6 +6,7 @@ build` and by `run` for a package it has no image of. Not here: what is installe
 
 import contextlib
 import importlib
+import os
 import select
 import socket
 import time
@@ -31,7 +32,7 @@ if TYPE_CHECKING:  # they cost a tenth of a second, which a run whose image is t
     from sandboxd.controller import indexes
 
 AGENT = "image"
-RESOURCES = Resources(memory=2 << 30, cpus=2.0, pids=512, nofile=16384, tmp=512 << 20)
+RESOURCES = Resources(memory=2 << 30, cpus=float(min(2, os.cpu_count() or 1)), pids=512, nofile=16384, tmp=512 << 20)
 Report = Callable[[str], None]
 
 _LATE = ("gzip", "encodings.idna", "sandboxd.controller.collect", "sandboxd.policy.shortform")
@@ -51,7 +52,7 @@ class Order:
 def order_image(warden: PackageWarden, recipe: Recipe, *, again: bool = False) -> Order:
     """Exactly this recipe's image, removed first where it is wanted `again`; where it isn't there, how this host gets
     packages is read as its user has it. Raises SandboxdError."""
-    (base,) = warden.images(packages.BASES[recipe.package.registry])
+    (base,) = warden.images(recipe.base_image)
     name = recipe.image_name(base.id)
     found = _find(warden, name)
     if found and not again:
@@ -65,13 +66,15 @@ def order_image(warden: PackageWarden, recipe: Recipe, *, again: bool = False) -
 
 def order_package(warden: PackageWarden, recipe: Recipe) -> Order:
     """As `order_image`, for a run: where the recipe says no more than the package, an image that an operator built of
-    it with constraints or scripts will do. Raises SandboxdError."""
-    (base,) = warden.images(packages.BASES[recipe.package.registry])
+    it with constraints, with scripts or on another base will do. Raises SandboxdError."""
+    (base,) = warden.images(recipe.base_image)
     name = recipe.image_name(base.id)
     built = _find(warden, name)
     if built is None and recipe == Recipe(recipe.package):
-        same = {"sandboxd.package": str(recipe.package), "sandboxd.base": base.id}
-        built = next((image for image in warden.images() if same.items() <= image.labels.items()), None)
+        there = warden.images()
+        bases = {base.id, *(image.id for image in there if image.names)}  # not one that was built anew since
+        of_package = (image for image in there if image.labels.get("sandboxd.package") == str(recipe.package))
+        built = next((image for image in of_package if image.labels.get("sandboxd.base") in bases), None)
     return Order(recipe, name, base, built, None if built else _read_configuration(recipe))
 
 
@@ -115,9 +118,14 @@ def build(
     )
     with open_sandbox(warden, spec, _scope(index, pins), leases, report) as sandbox:
         installed = _install(warden, sandbox, order, index, progress)
-    report(f"{order.name}: {len(installed.lock)} packages, programs {', '.join(sorted(installed.programs)) or 'none'}")
+    report(f"{order.name}: {_contents(installed)}")
     (image,) = warden.images(order.name)
     return image
+
+
+def _contents(installed: Installed) -> str:
+    packages_ = f"{len(installed.lock)} package{'s' if len(installed.lock) != 1 else ''}"
+    return f"{packages_}, programs {', '.join(sorted(installed.programs)) or 'none'}"
 
 
 def _index(warden: PackageWarden, leases: Leases, order: Order, report: Report) -> "indexes.Index":

@@ -279,8 +279,11 @@ def _get(
     except urllib.error.HTTPError as error:
         if error.code == 404 and not required:
             return None
-        hint = "is the name right, and the version?" if error.code == 404 else "does the host's own client reach it?"
-        raise SandboxdError("index", f"{plain}: HTTP {error.code}", hint=hint) from None
+        if error.code == 404:
+            why = f"the index has no such package, or not this version: {plain}: HTTP 404"
+            raise SandboxdError("index", why, hint="is the name right, and the version?") from None
+        why = f"{plain}: HTTP {error.code}"
+        raise SandboxdError("index", why, hint="does the host's own client reach it?") from None
     except (OSError, ValueError) as error:
         raise SandboxdError("index", f"{plain}: {error}", hint="does the host's own client reach it?") from None
 

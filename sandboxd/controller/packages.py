@@ -17,11 +17,20 @@ from sandboxd.errors import SandboxdError, UsageError
 
 Registry = Literal["npm", "pypi"]
 BASES: dict[Registry, str] = {"npm": "sandboxd/node:latest", "pypi": "sandboxd/python:latest"}
+# Packages that call programs which no package index has, git above all, and do nothing without them.
+TOOLS_BASE = "sandboxd/shell:latest"
+_NEED_TOOLS = ("pypi:mcp-server-git",)
 IMAGE_KIND = "package"
 
 EXPECTED = "expected npm:NAME@VERSION or pypi:NAME==VERSION, the version exact"
 _NPM = re.compile(r"((?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*)@([0-9][0-9A-Za-z.+-]*)")
 _PYPI = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([0-9][0-9A-Za-z.!+-]*)")
+# A package of an index, whatever is said of its version: no place on the web, no path, no extras.
+_NAMED: dict[Registry, re.Pattern[str]] = {
+    "npm": re.compile(r"((?:@[\w.~-]+/)?[\w.~-]+)(?:@[^:/]*)?"),
+    "pypi": re.compile(r"([A-Za-z0-9][\w.-]*?)\s*(?:[=<>~!@].*)?"),
+}
+_ASK_NEWEST: dict[Registry, str] = {"npm": "npm view {} version", "pypi": "pip index versions {}"}
 _CONSTRAINT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*[<>=!~][ -~]{1,120}")
 _PROGRAM = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._+-]{0,127}")
 
@@ -46,11 +55,19 @@ class Package:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """What a package image is made of. `constraints`: of what it depends on (pypi); `scripts`: code of packages may
-    run while they are installed (npm's install scripts, PyPI's source distributions)."""
+    run while they are installed (npm's install scripts, PyPI's source distributions); `base`: the image below it,
+    empty: by the package."""
 
     package: Package
     constraints: tuple[str, ...] = ()
     scripts: bool = False
+    base: str = ""
+
+    @property
+    def base_image(self) -> str:
+        """The name of the image it is installed on."""
+        named = f"{self.package.registry}:{self.package.name}"
+        return self.base or (TOOLS_BASE if named in _NEED_TOOLS else BASES[self.package.registry])
 
     def image_name(self, base: str) -> str:
         """`base`: the base image's id. A change of anything gives another name."""
@@ -145,8 +162,13 @@ def _of_runner(registry: Registry, text: str, name: str, form: str) -> Package:
     try:
         return parse_package(f"{registry}:{text}")
     except UsageError:
-        hint = f"expected {form}: what runs is built once, from an exact version"
-        raise UsageError(f"{name} {text[:200]}: no exact version", hint=hint, code="bad_package") from None
+        pass
+    if named := _NAMED[registry].fullmatch(text):
+        newest = _ASK_NEWEST[registry].format(named[1])
+        hint = f"expected {form}: what runs is built once, from an exact version; `{newest}` tells the newest"
+        raise UsageError(f"{name} {text[:200]}: no exact version", hint=hint, code="bad_package")
+    hint = f"expected {form}; for anything else make an image, and name it with --image"
+    raise UsageError(f"{name} {text[:200]}: not a package of the index", hint=hint, code="bad_package")
 
 
 def choose_program(installed: Mapping[str, str], package: Package, wanted: str | None) -> str:
@@ -156,12 +178,16 @@ def choose_program(installed: Mapping[str, str], package: Package, wanted: str |
     name = wanted or package.name.rpartition("/")[2]
     if name in installed:
         return installed[name]
-    known = ", ".join(sorted(installed)) or "none"
+    if not installed:
+        hint = "a library: a package that needs it installs it; for its own code: --image and the image's name"
+        raise UsageError(f"{package} has no program", hint=hint, code="no_program")
+    known = ", ".join(sorted(installed))
     if wanted is None:
         raise UsageError(
             f"which program of {package}?", hint=f"expected -- PROGRAM, one of: {known}", code="no_program"
         )
-    raise UsageError(f"{package} has no program {wanted}", hint=f"its programs: {known}", code="no_program")
+    hint = f"its programs: {known}; any other command: --image and the image's name (sandboxd image ls)"
+    raise UsageError(f"{package} has no program {wanted}", hint=hint, code="no_program")
 
 
 def parse_result(line: bytes) -> Installed:

@@ -197,6 +197,9 @@ def test_a_run_takes_what_an_operator_built_of_the_package_if_it_says_no_more():
     assert builds.order_package(world, Recipe(PYPI.package)).built == constrained
     assert builds.order_package(world, Recipe(PYPI.package, ("mcp<1",))).built is None
     assert builds.order_package(World(installer(), stale), Recipe(PYPI.package)).built is None
+    other = image("sandboxd/pkg/pypi-demo:1.0-z", package="pypi:demo==1.0", base="sha256:mine")
+    assert builds.order_package(World(installer(), other), Recipe(PYPI.package)).built is None
+    assert builds.order_package(World(installer(), other, image("mine")), Recipe(PYPI.package)).built == other
 
 
 def test_a_host_without_npm_takes_the_default_of_the_images_npm(monkeypatch: pytest.MonkeyPatch):

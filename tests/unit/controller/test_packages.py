@@ -93,6 +93,12 @@ def test_other_commands_are_none_of_its_business(command: str):
     [
         ("npx -y server", "expected npx -y NAME@VERSION"),
         ("npx -y server@latest", "no exact version"),
+        ("npx -y @scope/server@^2", "`npm view @scope/server version` tells the newest"),
+        ("uvx my.server>=1", "`pip index versions my.server` tells the newest"),
+        ("npx -y github:owner/server", "not a package of the index"),
+        ("npx -y ./server", "not a package of the index"),
+        ("uvx git+https://git.example/a", "not a package of the index"),
+        ("uvx server[extra]==1.0", "not a package of the index"),
         ("uvx server", "expected uvx NAME==VERSION"),
         ("uvx --with x server==1", "--with: not supported"),
         ("npx -c ls", "-c: not supported"),
@@ -140,6 +146,13 @@ def test_names_tell_the_package_and_change_with_everything():
     assert Recipe(Package("pypi", "a", "1!2+x")).image_name("i").startswith("sandboxd/pkg/pypi-a:1_2_x-")
 
 
+def test_what_calls_git_is_installed_where_git_is():
+    assert Recipe(FETCH).base_image == "sandboxd/python:latest"
+    assert Recipe(EVERYTHING).base_image == "sandboxd/node:latest"
+    assert Recipe(packages.parse_package("pypi:mcp_server_git==1.0")).base_image == "sandboxd/shell:latest"
+    assert Recipe(FETCH, base="mine").base_image == "mine"
+
+
 def test_programs():
     one, two = {"srv": "/opt/server/bin/srv"}, {"a": "/opt/server/bin/a", "server-everything": "/opt/server/bin/b"}
     assert packages.choose_program(one, EVERYTHING, None) == "/opt/server/bin/srv"
@@ -149,7 +162,7 @@ def test_programs():
         packages.choose_program(one, EVERYTHING, "other")
     with pytest.raises(UsageError, match="one of: a, server-everything"):
         packages.choose_program(two, FETCH, None)
-    with pytest.raises(UsageError, match="none"):
+    with pytest.raises(UsageError, match="has no program"):
         packages.choose_program({}, FETCH, None)
 
 
