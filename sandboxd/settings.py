@@ -40,7 +40,7 @@ class Pin:
         except ValueError:
             raise _pin_error(text) from None
         port = int(match[3]) if match and match[3] else None
-        if not host or (port is not None and not 0 < port < 65536):
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", host) or (port is not None and not 0 < port < 65536):
             raise _pin_error(text)
         return cls(host.lower().rstrip("."), str(address), port)
 

@@ -185,7 +185,7 @@ def _say_line(line: str) -> None:
     """A line of an installer, which speaks from inside a container."""
     from sandboxd.cli.text import harmless
 
-    say(harmless(line)[:200])
+    say(harmless(line)[:1000])
 
 
 def _build_package(

@@ -6,7 +6,7 @@ argparse and not typer: importing typer costs 100 ms, a third of a start. Called
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sandboxd.errors import UsageError
 
@@ -18,7 +18,8 @@ examples, each the `command` and `args` of an MCP client's configuration:
   sandboxd run --policy github.yaml --server github
 
 Without --allow and --policy the command has no network. Its environment is what --env and --secret list, and PATH,
-HOME, USER, LANG and TMPDIR. When stdin ends and nothing is unanswered it has 2 s, then it gets TERM, then KILL.
+HOME, USER, LANG and TMPDIR. It can write /tmp and HOME, which end with it, and the workspace. When stdin ends and
+nothing is unanswered it has 2 s, then it gets TERM, then KILL.
 
 exit: the command's own code, 128+N after signal N; 2 wrong input, nothing was started; 125 sandboxd or Docker could
 not do it; 126 the command can't be executed; 127 it is not in the image.
@@ -55,6 +56,15 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message, hint="sandboxd run --help shows every option, with examples")
 
 
+class _Once(argparse.Action):
+    """A value that is given twice is a mistake: which of them is meant?"""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any) -> None:
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{self.option_strings[0]} stands twice")
+        setattr(namespace, self.dest, values)
+
+
 def run_parser() -> argparse.ArgumentParser:
     """The parser; its errors are UsageError."""
     parser = _Parser(
@@ -66,24 +76,31 @@ def run_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     reach = parser.add_argument_group("what it may reach")
-    reach.add_argument("--policy", metavar="FILE", help="a policy file; see sandboxd policy")
-    reach.add_argument("--server", metavar="NAME", help="which server of the policy, where it has several")
+    reach.add_argument("--policy", action=_Once, metavar="FILE", help="a policy file; see sandboxd policy")
+    reach.add_argument(
+        "--server", action=_Once, metavar="NAME", help="which server of the policy, where it has several"
+    )
     _list(reach, "--allow", "HOST", "allow TLS to HOST:443; or tcp://HOST:PORT, tls://HOST:PORT, http://HOST[:PORT]")
     _list(reach, "--pin", "HOST=ADDR[:PORT]", "where HOST really is, also if that address is never reached otherwise")
     what = parser.add_argument_group("what runs")
-    what.add_argument("--image", metavar="IMAGE", help="an image of this host; default: by COMMAND")
+    what.add_argument("--image", action=_Once, metavar="IMAGE", help="an image of this host; default: by COMMAND")
     what.add_argument(
-        "--package", metavar="npm:NAME@VERSION", help="a package image (or pypi:NAME==VERSION), built once"
+        "--package",
+        action=_Once,
+        metavar="npm:NAME@VERSION",
+        help="a package image (or pypi:NAME==VERSION), built once",
     )
-    what.add_argument("--workspace", metavar="DIR[:ro]", help="a directory of this host, seen at /workspace")
+    what.add_argument(
+        "--workspace", action=_Once, metavar="DIR[:ro]", help="a directory of this host, seen at /workspace"
+    )
     _list(what, "--env", "NAME=VALUE", "set a variable of its environment")
     _list(what, "--secret", "NAME[=env:VAR|file:PATH]", "the same from here, without showing on a command line")
     what.add_argument("--raw", action="store_true", help="relay bytes instead of MCP messages")
     bounds = parser.add_argument_group("how it is held")
-    bounds.add_argument("--runtime", metavar="R", help="runc (default) or runsc (gVisor)")
-    bounds.add_argument("--memory", metavar="SIZE", help="512MiB by default")
-    bounds.add_argument("--cpus", type=float, metavar="N", help="1 by default")
-    bounds.add_argument("--pids", type=int, metavar="N", help="256 processes and threads by default")
+    bounds.add_argument("--runtime", action=_Once, metavar="R", help="runc (default) or runsc (gVisor)")
+    bounds.add_argument("--memory", action=_Once, metavar="SIZE", help="512MiB by default")
+    bounds.add_argument("--cpus", action=_Once, type=float, metavar="N", help="1 by default")
+    bounds.add_argument("--pids", action=_Once, type=int, metavar="N", help="256 processes and threads by default")
     bounds.add_argument(
         "--unix-sockets",
         action=argparse.BooleanOptionalAction,

@@ -33,14 +33,17 @@ def make_environment(image: Iterable[str], given: Iterable[str], secrets: Iterab
 
 
 def parse_workspace(text: str) -> Mount:
-    """`DIR` or `DIR:ro`, mounted at /workspace; the warden judges where it really is. Raises UsageError."""
+    """`DIR` or `DIR:ro`, mounted at /workspace; `~` is the caller's home directory. The warden judges where it really
+    is. Raises UsageError."""
     path, writable = text.removesuffix(":rw"), True
     if text.endswith(":ro"):
         path, writable = text.removesuffix(":ro"), False
-    problem = _directory_problem(Path(path))
-    if not path or problem:
-        raise UsageError(f"--workspace {path}: {problem}", hint="expected a directory, or DIR:ro", code="bad_workspace")
-    return Mount(os.path.abspath(path), WORKSPACE, read_only=not writable)
+    # No shell stands between an MCP client's configuration and this.
+    where = os.path.expanduser(path)
+    problem = _directory_problem(Path(where)) if path else "no directory is named"
+    if problem:
+        raise UsageError(f"--workspace {text}: {problem}", hint="expected a directory, or DIR:ro", code="bad_workspace")
+    return Mount(os.path.abspath(where), WORKSPACE, read_only=not writable)
 
 
 def _directory_problem(path: Path) -> str:

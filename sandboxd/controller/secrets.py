@@ -69,4 +69,8 @@ def _from_file(name: str, path: str) -> str:
         return data.decode().removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "not text in UTF-8"
-        raise UsageError(f"--secret {name}: can't read its file: {reason}", code="bad_secret") from None
+        raise UsageError(
+            f"--secret {name}: can't read its file: {reason}",
+            hint="expected NAME=file:PATH, a relative path from where sandboxd is started",
+            code="bad_secret",
+        ) from None

@@ -224,7 +224,10 @@ def read_source(text: str, file: str) -> tuple[Node | None, list[Problem]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        found = Problem(f"not YAML: {error.problem}", error.context or "", "", file, line, column)
+        problem, expected = error.problem or "", error.context or ""
+        if mark and "\n".join(text.split("\n")[mark.line : mark.line + 1])[mark.column :].startswith("\t"):
+            problem, expected = "a tab where only spaces may indent", "write spaces"
+        found = Problem(f"not YAML: {problem}", expected, "", file, line, column)
         return None, [*(reader.problems if reader else []), found]
     except UnicodeError:  # half of a surrogate pair
         return None, [Problem("not Unicode text", "expected text in UTF-8", "", file)]

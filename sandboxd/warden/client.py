@@ -12,10 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from sandboxd import channel
-from sandboxd.errors import SandboxdError
+from sandboxd.errors import ExitCode, SandboxdError
 from sandboxd.warden import protocol as p
 
 _T = TypeVar("_T")
+
+# What the person at the command line asked for and can't have: exit 2 and not 125.
+_CALLERS_FAULT = ("bad_resources", "mount_source", "mount_target")
 
 
 class WardenClient:
@@ -134,7 +137,8 @@ class WardenClient:
         for fd in fds:
             os.close(fd)
         if isinstance(reply, p.Refused):
-            raise SandboxdError(reply.code, reply.message, hint=reply.hint)
+            code = ExitCode.USAGE if reply.code in _CALLERS_FAULT else ExitCode.SANDBOX
+            raise SandboxdError(reply.code, reply.message, hint=reply.hint, exit_code=code)
         raise SandboxdError("channel", f"the warden answered {type(reply).__name__} to {type(request).__name__}")
 
 

@@ -4,6 +4,7 @@ Not here: what the host's files say (`workspace`), nor the hardening, which no s
 `sandboxes` before anything is made.
 """
 
+import os
 import posixpath
 import re
 from pathlib import PurePosixPath
@@ -33,11 +34,12 @@ _SYSTEM_SOURCES = (
 )
 _BOUNDS = {
     "memory": (limits.MEMORY_LEAST, limits.MEMORY_MOST),
-    "cpus": (0.01, 1024),
+    "cpus": (0.01, float(os.cpu_count() or 1)),  # Docker takes no more than there are
     "pids": (2, 32768),
     "nofile": (16, 1 << 20),
     "tmp": (limits.KIB, limits.MEMORY_MOST),
 }
+_BOUNDS_HINT = "choose within these: --memory, --cpus, --pids, or a policy's resources"
 
 
 def check_spec(spec: ContainerSpec) -> None:
@@ -101,7 +103,7 @@ def _plain_path(text: str, code: str, what: str) -> PurePosixPath:
 def _check_resources(resources: Resources) -> None:
     for name, (least, most) in _BOUNDS.items():
         value = getattr(resources, name)
-        _need(least <= value <= most, "bad_resources", f"{name}: {value} is not within {least} to {most}")
+        _need(least <= value <= most, "bad_resources", f"{name}: {value} is not within {least} to {most}", _BOUNDS_HINT)
 
 
 def _check_build(spec: ContainerSpec) -> None:

@@ -1,18 +1,22 @@
 """`run`'s command line: one table of options, read, shown and completed; what it settles before anything starts."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from sandboxd import channel
 from sandboxd.cli import processes
 from sandboxd.cli.run import describe, plan_run
 from sandboxd.cli.run_options import RunOptions, parse_run
 from sandboxd.errors import ExitCode, SandboxdError, UsageError
 from sandboxd.main import main
-from sandboxd.settings import Settings
+from sandboxd.settings import Pin, Settings
+from sandboxd.warden.client import WardenClient
+from sandboxd.warden.protocol import Refused
 
 
 def test_everything() -> None:
@@ -71,6 +75,8 @@ def test_a_policys_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         (["--policy", "p", "--allow", "a.test"], "exclude each other"),
         (["--allow", "a.test:80", "--", "x"], "which protocol"),
         (["--memory", "lots", "--", "x"], "not a size"),
+        (["--workspace", "/a", "--workspace", "/b", "--", "x"], "--workspace stands twice"),
+        (["--cpus", "1", "--cpus", "1", "--", "x"], "--cpus stands twice"),
         ([], "nothing to run"),
     ],
 )
@@ -89,6 +95,26 @@ def test_one_line_says_what_runs_and_what_it_may_reach() -> None:
     assert "hunter2" not in line
     alone, _ = plan_run(parse_run(["--", "x"]))
     assert describe(alone, "i", ("x",)).endswith("no network")
+
+
+@pytest.mark.parametrize(
+    "text", ["*.test=192.0.2.1", "a b=192.0.2.1", "=192.0.2.1", "a.test", "a.test=b", "a.test=::1:9x"]
+)
+def test_what_is_no_pin(text: str) -> None:
+    with pytest.raises(UsageError, match="expected HOST=ADDRESS"):
+        Pin.parse(text)
+
+
+@pytest.mark.parametrize(("code", "exits"), [("mount_source", ExitCode.USAGE), ("engine", ExitCode.SANDBOX)])
+def test_what_the_caller_asked_for_and_cannot_have(code: str, exits: ExitCode) -> None:
+    ours, wardens = socket.socketpair()
+    with wardens:
+        channel.send(wardens, Refused(code, "no"))
+        client = WardenClient(ours)
+        with pytest.raises(SandboxdError) as refused:
+            client.hello()
+        assert refused.value.exit_code is exits
+        client.close()
 
 
 def test_no_root_no_processes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

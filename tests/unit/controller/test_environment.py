@@ -39,6 +39,18 @@ def test_relative_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert parse_workspace(".") == Mount(str(tmp_path), "/workspace", False)
 
 
+def test_home_needs_no_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "project").mkdir()
+    assert parse_workspace("~/project:ro") == Mount(str(tmp_path / "project"), "/workspace", True)
+
+
+def test_a_workspace_without_a_name() -> None:
+    for text in ("", ":ro"):
+        with pytest.raises(UsageError, match="no directory is named"):
+            parse_workspace(text)
+
+
 def test_no_workspace(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for text in (f"{tmp_path}/none", f"{tmp_path}/file", "", ":ro"):

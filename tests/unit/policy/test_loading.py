@@ -34,6 +34,12 @@ def server(text):
     return f"image: sandboxd/node\nservers:\n  s: {{{text}}}\n"
 
 
+def test_a_tab_is_called_one():
+    problem = only("egress:\n\trules: []\n")
+    assert "a tab where only spaces may indent" in problem.message
+    assert (problem.line, problem.column) == (2, 1)
+
+
 def test_a_small_policy():
     document = parse_policy(egress(RULE), "p.yaml")
     assert document.egress is not None

@@ -1,6 +1,7 @@
 """What a ContainerSpec may say, and what is refused whoever asks."""
 
 import dataclasses
+import os
 
 import pytest
 
@@ -32,6 +33,7 @@ def test_good_ones_pass() -> None:
         ({"resources": p.Resources(memory=-1)}, "bad_resources"),
         ({"resources": p.Resources(cpus=0.0)}, "bad_resources"),
         ({"resources": p.Resources(cpus=float("nan"))}, "bad_resources"),
+        ({"resources": p.Resources(cpus=float(os.cpu_count() or 1) + 0.5)}, "bad_resources"),
         ({"resources": p.Resources(pids=-1)}, "bad_resources"),
         ({"resources": p.Resources(nofile=0)}, "bad_resources"),
         ({"resources": p.Resources(tmp=0)}, "bad_resources"),
