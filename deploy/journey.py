@@ -164,7 +164,7 @@ def main() -> int:
         check_site(report, site)
         report.section("sandboxd audit ls --agent demo")
         print(sandboxd("audit", "ls", "--agent", "demo", "--since", since), end="")
-        report.section("the same in an MCP client's configuration")
+        report.section("the same in an MCP client's configuration, once that policy is in /etc/sandboxd/policy.yaml")
         print(configuration(Path("/etc/sandboxd"), []))
     print(f"\n{'all as it must be' if not report.failed else f'{report.failed} ended otherwise than they must'}"
           f", {time.time() - began:.0f} s")  # fmt: skip
