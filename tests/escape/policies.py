@@ -1,5 +1,8 @@
 """The policies that attempts run under, and the names they use. `.test` names exist nowhere (RFC 6761)."""
 
+import ipaddress
+import os
+
 # Lead to the site by an operator's pin: name → which of its ports.
 PINNED = {
     "allowed.test": "https",
@@ -31,13 +34,15 @@ RESOLVED = {
 }
 
 # A machine of our own at the end of a wire (tests/kit/elsewhere.py), private, opened by `allow_private`.
-ELSEWHERE = "10.97.0.2"
+# Numbered by this process: two sessions at once must not take each other's away.
+_BLOCK = ipaddress.ip_network("10.97.0.0/16").network_address + os.getpid() % 0x4000 * 4
+ELSEWHERE = str(_BLOCK + 2)
 FLIPPING = {
     "lan.test": ELSEWHERE,
     "flip.test": f"{ELSEWHERE} | 127.0.0.1",
     "flip-back.test": f"169.254.169.254 | {ELSEWHERE}",
     "both.test": f"127.0.0.1, {ELSEWHERE}",
-    "outside-the-block.test": "10.97.9.9",
+    "outside-the-block.test": "10.96.9.9",
 }
 LAN = (
     """
@@ -48,7 +53,9 @@ rules:
     + ", ".join(FLIPPING)
     + """], ports: [80]}
     proto: tcp
-    allow_private: [10.97.0.0/30]
+    allow_private: ["""
+    + f"{_BLOCK}/30"
+    + """]
 """
 )
 
@@ -84,7 +91,7 @@ rules:
 """
 )
 # Given to the host's loopback for as long as the attempts last: private, so that a rule can open it.
-HOSTS_OWN = "10.98.76.54"
+HOSTS_OWN = str(_BLOCK + 0x10000)  # in 10.98.0.0/16
 OWN = f"""
 rules:
   - {{id: hosts-own, action: allow, to: {{cidrs: [{HOSTS_OWN}/32], ports: [80]}}, proto: tcp}}
