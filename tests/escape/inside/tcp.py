@@ -185,6 +185,8 @@ def reconnected(first: str, second: str, port: int, mark: str) -> str:
     with socket.socket() as sock:
         sock.settimeout(wire.PATIENCE)
         sock.connect((first, port))
+        sock.sendall(b"first")
+        sock.recv(5)  # it stands, all the way
         unspecified = (ctypes.c_char * 16)()
         libc.connect(sock.fileno(), unspecified, 16)
         try:
