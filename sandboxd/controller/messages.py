@@ -44,7 +44,9 @@ def judge_line(line: bytes | OverLong, sender: Side) -> Outcome:
     if not line.strip():
         return _NOTHING
     if sender == "server":
-        complaint = f"dropped a line of the server's stdout that is not JSON-RPC: {envelope.problem}"
+        complaint = (
+            f"dropped a line of the server's stdout that is not JSON-RPC: {envelope.problem} (--raw passes anything)"
+        )
         return Outcome(envelope, fault="not_jsonrpc", complaint=complaint)
     code = PARSE_ERROR if envelope.problem.startswith("not ") else INVALID_REQUEST
     return Outcome(

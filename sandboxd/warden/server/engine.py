@@ -141,6 +141,9 @@ class Engine:
             return answer
         if answer.status == 404 and "No such container" in answer.message():
             raise SandboxdError("no_container", "the container is gone", hint="something else removed it; start again")
+        if "nknown runtime" in answer.message() or "nknown or invalid runtime" in answer.message():
+            hint = "deploy/setup registers runsc, sandboxd doctor tells what is missing; runc needs nothing"
+            raise SandboxdError("no_runtime", f"Docker has no such runtime: {answer.message()}", hint=hint)
         raise SandboxdError(
             "docker_refused", f"Docker refused to {what}: {answer.message()}", hint="sandboxd doctor checks the host"
         )

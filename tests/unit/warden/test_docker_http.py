@@ -84,6 +84,7 @@ def test_silence(tmp_path: Path) -> None:
     [
         (404, "No such image: x", lambda e: e.inspect_image("x"), "image_missing"),
         (404, "No such image: x", lambda e: e.create("n", {"Image": "x"}), "image_missing"),
+        (400, "Unknown runtime specified runsc", lambda e: e.create("n", {"Image": "x"}), "no_runtime"),
         (404, "No such container: x", lambda e: e.inspect("x"), "no_container"),
         (409, "in use", lambda e: e.remove_image("x"), "image_in_use"),
         (500, "cannot", lambda e: e.start("x"), "docker_refused"),
