@@ -27,6 +27,11 @@ GATE_ORDERS = 1 * MIB
 # First bytes of a connection (egress.md 4).
 CLIENT_HELLO = 64 * KIB
 HTTP_HEAD = 64 * KIB
+# Interception: certificates kept for a sandbox (about 50 KiB each); names that its authority's certificate lists.
+LEAVES = 256
+SIGNED_NAMES = 256
+# A body is searched for placeholders of secrets so far; requests that hold one have it near their beginning.
+PLACEHOLDER_BODY = 256 * KIB
 PEEK = 10.0
 CONNECT = 15.0
 IDLE = 300.0

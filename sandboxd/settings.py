@@ -60,6 +60,8 @@ class Settings:
     gate: Path = Path("/usr/local/lib/sandboxd/gate")
     controller_user: str = "sandboxd"
     gateway_user: str = "sandboxd-gateway"
+    # Roots that upstream's certificates may have besides the host's own, where TLS is intercepted.
+    upstream_ca: Path | None = None
     pins: tuple[Pin, ...] = field(default_factory=tuple)
 
     @property

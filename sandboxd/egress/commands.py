@@ -74,6 +74,32 @@ class UpstreamLost:
 
 
 @message
+class UpstreamSecured:
+    """TLS to upstream stands, its certificate verified; `alpn`: what it chose, empty where it chose nothing."""
+
+    alpn: str
+
+
+@message
+class UpstreamNotSecured:
+    """No TLS to upstream, or its certificate is not good for the name. `detail`: in OpenSSL's words."""
+
+    detail: str
+
+
+@message
+class ClientSecured:
+    """TLS with inside stands: ClientData and ToClient are what is in it from here on."""
+
+
+@message
+class ClientNotSecured:
+    """Inside broke off the handshake, or does not trust the certificate. `detail`: in OpenSSL's words."""
+
+    detail: str
+
+
+@message
 class TimedOut:
     """The timer of this name ran out."""
 
@@ -102,6 +128,7 @@ class Revoked:
 InputEvent = (
     ClientData | ClientEof | ClientLost | Resolved | ResolveFailed | Connected | ConnectFailed
     | UpstreamData | UpstreamEof | UpstreamLost | TimedOut | SpliceEnded | Revoked
+    | UpstreamSecured | UpstreamNotSecured | ClientSecured | ClientNotSecured
 )  # fmt: skip
 
 # --- commands: what to do -------------------------------------------------------------------------------------
@@ -135,6 +162,23 @@ class ToUpstream:
     """Send outside."""
 
     data: bytes
+
+
+@message
+class SecureUpstream:
+    """Begin TLS to upstream: its certificate must be good for `host`; `alpn`: what to offer."""
+
+    host: str
+    alpn: tuple[str, ...]
+
+
+@message
+class SecureClient:
+    """Begin TLS with inside under a certificate for `host`, `first` being its bytes so far; `alpn`: what to choose."""
+
+    host: str
+    alpn: str
+    first: bytes
 
 
 @message
@@ -186,4 +230,5 @@ class Record:
 
 Command = (
     Resolve | Dial | ToClient | ToUpstream | EofUpstream | EofClient | Splice | Close | StartTimer | StopTimer | Record
-)
+    | SecureUpstream | SecureClient
+)  # fmt: skip

@@ -11,11 +11,23 @@ from sandboxd.settings import Pin
 
 
 @message
+class Secret:
+    """A secret that the gateway holds for a sandbox; `placeholder` is what the sandbox has in its place."""
+
+    name: str
+    value: str
+    placeholder: str
+
+    def __repr__(self) -> str:
+        return f"Secret({self.name!r}, <hidden>)"
+
+
+@message
 class Register:
     """Apply `policies` to `sandbox`: the scopes that must all allow, widest first, each as plain JSON
     (`EgressPolicy.to_wire`, read by `policy.wire`); none of them denies everything. A second registration replaces the
     first. `canary` is what the gateway answers on the probe's address. `revision` counts, `hash` is the policy
-    document's."""
+    document's. `secrets`: those that the policies' credentials name. Answered by `Registered`."""
 
     sandbox: str
     tenant: str
@@ -26,6 +38,19 @@ class Register:
     canary: str
     revision: int = 1
     hash: str = ""
+    secrets: tuple[Secret, ...] = ()
+
+
+@message
+class Rotate:
+    """Secret `name` of `sandbox` has another value from the next request on."""
+
+    sandbox: str
+    name: str
+    value: str
+
+    def __repr__(self) -> str:
+        return f"Rotate({self.sandbox!r}, {self.name!r}, <hidden>)"
 
 
 @message
@@ -75,6 +100,14 @@ class Ok:
 
 
 @message
+class Registered:
+    """The policies apply. `ca`: the certificate (PEM) that the sandbox must trust where connections are intercepted;
+    empty where none is. It stays the same until the registration ends."""
+
+    ca: str = ""
+
+
+@message
 class Failed:
     """Not done; nothing changed."""
 
@@ -82,5 +115,5 @@ class Failed:
     message: str
 
 
-REQUESTS = channel.registry(Register, Unregister, Calls, RecordSandbox, Flush)
-REPLIES = channel.registry(Ok, Failed)
+REQUESTS = channel.registry(Register, Rotate, Unregister, Calls, RecordSandbox, Flush)
+REPLIES = channel.registry(Ok, Registered, Failed)

@@ -32,10 +32,11 @@ _LOOKS: dict[Proto, tuple[re.Pattern[bytes], re.Pattern[bytes]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What was said: to be decided. `detail`: for the record, canonical or hex."""
+    """What was said: to be decided. `detail`: for the record, canonical or hex. `alpn`: what a ClientHello offers."""
 
     request: TlsRequest | SpokenRequest
     detail: dict[str, Any] = field(default_factory=dict[str, Any])
+    alpn: tuple[bytes, ...] = ()
 
 
 class FirstBytes:
@@ -108,7 +109,7 @@ class FirstBytes:
         }
         if self._proto is None:
             detail["seen"] = "tls"
-        return Spoken(TlsRequest(self._target, hello.names, hello.ech), detail)
+        return Spoken(TlsRequest(self._target, hello.names, hello.ech), detail, hello.alpn)
 
     def _unfit(self, reason: Reason, detail: str) -> Spoken:
         return Spoken(SpokenRequest(self._target, None, reason, detail))

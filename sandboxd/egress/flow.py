@@ -1,11 +1,11 @@
 """One captured connection as a state machine: events in, commands out (egress.md 3–6). Pure.
 
 It asks `policy.decide` for every verdict and records each before bytes pass. Connections whose first bytes must be
-HTTP go on in `http_flow`. Not here: sockets, clocks, resolvers. Called by `egress.gateway.pump`.
+HTTP go on in `http_flow`, intercepted ones in `intercept_flow`. Not here: sockets, clocks, resolvers. Called by
+`egress.gateway.pump`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
@@ -36,10 +36,15 @@ from sandboxd.egress.commands import (
 from sandboxd.egress.denials import http_denial
 from sandboxd.egress.first_bytes import FirstBytes, Spoken
 from sandboxd.egress.http_flow import HttpFlow
-from sandboxd.egress.ledger import Ledger, addresses_text
+from sandboxd.egress.injection import Guard
+from sandboxd.egress.intercept_flow import InterceptFlow
+from sandboxd.egress.ledger import Ledger
+from sandboxd.egress.vault import Vault
+from sandboxd.egress.vetting import classes_of, mixed, objected, why_none
 from sandboxd.egress.wire.outcome import NeedMore
 from sandboxd.egress.wire.tls import ACCESS_DENIED
 from sandboxd.policy.decide import decide, judge_address
+from sandboxd.policy.interception import Interception, interception
 from sandboxd.policy.matching import CompiledEgress
 from sandboxd.policy.requests import (
     AddressVerdict,
@@ -66,7 +71,7 @@ class State(Enum):
     NEW = auto()
     TURNED_AWAY = auto()  # denied and on record; how to say so depends on what the client speaks
     PEEK = auto()  # the first bytes are being read
-    HTTP = auto()  # `http_flow` has it, resolving and dialing included
+    HTTP = auto()  # `http_flow` or `intercept_flow` has it, resolving and dialing included
     RESOLVE = auto()
     DIAL = auto()
     SPLICE = auto()
@@ -77,8 +82,8 @@ class Flow:
     """A connection to `target`, asked for by `subject`, under `policy`.
 
     `new_id` makes record ids, `wall` tells the time, `is_host` whether a packed address is this host's own; `tools`
-    have calls in flight. Events
-    after the end are ignored; a denial is the answer to everything that isn't expected.
+    have calls in flight, `vault` holds the sandbox's secrets. Events after the end are ignored; a denial is the answer
+    to everything that isn't expected.
     """
 
     def __init__(
@@ -90,11 +95,13 @@ class Flow:
         wall: Callable[[], float],
         is_host: Callable[[bytes], bool],
         tools: frozenset[str] = frozenset(),
+        vault: Vault | None = None,
     ) -> None:
         self._policy = policy
         self._target = target
         self._is_host = is_host
         self._tools = tools
+        self._vault = vault or Vault()
         self._ledger = Ledger(target, subject, new_id, wall)
         self._state = State.NEW
         self._decision = Decision()
@@ -102,7 +109,8 @@ class Flow:
         self._spoken: TlsRequest | SpokenRequest | None = None
         self._first = bytearray()
         self._detail: dict[str, Any] = {}
-        self._http: HttpFlow | None = None
+        self._http: HttpFlow | InterceptFlow | None = None
+        self._treated: Interception | None = None
         self._dialing: tuple[bytes, ...] = ()
 
     @property
@@ -158,7 +166,12 @@ class Flow:
             if not decision.allowed or decision.proto != self._decision.proto:
                 return False
             self._decision = decision
+        if self._spoken is not None and (self._treatment() is None) != (self._treated is None):
+            return False
         return all(verdict.allowed for verdict in self._judge(self._dialing))
+
+    def _treatment(self) -> Interception | None:
+        return interception(self._policy, self._target, self._now())
 
     def _decide(self, request: Request) -> Decision:
         return decide(self._policy, request, self._now())
@@ -197,7 +210,8 @@ class Flow:
 
     def _begin_http(self, decision: Decision) -> list[Command]:
         self._state = State.HTTP
-        self._http = HttpFlow(self._policy, self._target, self._ledger, decision, self._resolve, self._tools)
+        guard = Guard(self._vault)
+        self._http = HttpFlow(self._policy, self._target, self._ledger, decision, self._resolve, guard, self._tools)
         return self._http.start()
 
     def _inward(self, event: InputEvent) -> list[Command]:
@@ -235,11 +249,26 @@ class Flow:
         if not self._decision.allowed:
             return self._deny(self._decision)
         stop: list[Command] = [StopTimer(PEEK_TIMER)]
+        refused = self._intercept(seen, first)
+        if refused is not None:
+            return stop + self._deny(refused)
         if self._decision.proto == "http" and self._spoken == SpokenRequest(self._target, "http"):
             begun = self._begin_http(self._decision)
             return [*stop, *begun, *self.handle(ClientData(first))]
         self._first += first
         return stop + self._resolve()
+
+    def _intercept(self, seen: Spoken, first: bytes) -> Decision | None:
+        """Hand it over where the rule says so; a denial where it can't be. A name that is only objected to passes
+        unread: there is no certificate that its client would take."""
+        self._treated, host = self._treatment(), self._target.host
+        if self._treated is None or host is None or seen.detail.get("sni") != [host]:
+            return None
+        self._http = InterceptFlow(
+            *(self._policy, self._target, host, self._ledger, self._decision, seen, first),
+            *(self._treated, self._vault, self._refusal, self._tools),
+        )
+        return self._http.check()
 
     # --- outward -------------------------------------------------------------------------------------------------
 
@@ -278,30 +307,9 @@ class Flow:
         vetted = tuple(verdict.address for verdict in verdicts if verdict.allowed)
         dropped = [verdict for verdict in verdicts if not verdict.allowed]
         if not vetted:
-            return self._unreachable(self._refusal(_why_none(dropped), Layer.RESOLVE, *_seen(dropped)))
-        return self._findings(dropped) + self._objections(verdicts) + self._dial(vetted, port)
-
-    def _findings(self, dropped: Sequence[AddressVerdict]) -> list[Command]:
-        """A name that mixes forbidden and allowed addresses is what an operator should see."""
-        if not dropped:
-            return []
-        decision = self._refusal(_why_none(dropped), Layer.RESOLVE)
-        dropped_addresses = addresses_text([verdict.address for verdict in dropped])
-        return [self._ledger.finding(decision, dropped=dropped_addresses)]
-
-    def _objections(self, verdicts: Sequence[AddressVerdict]) -> list[Command]:
-        """Addresses that a rule denies that is only recorded."""
-        passed = [verdict for verdict in verdicts if verdict.allowed and verdict.reason is not Reason.ALLOWED]
-        if not passed:
-            return []
-        decision = replace(
-            self._decision,
-            verdict=Verdict.WOULD_DENY,
-            reason=passed[0].reason,
-            rule=passed[0].rule,
-            layer=Layer.RESOLVE,
-        )
-        return [self._ledger.finding(decision, passed=addresses_text([verdict.address for verdict in passed]))]
+            return self._unreachable(self._refusal(why_none(dropped), Layer.RESOLVE, *classes_of(dropped)))
+        findings = [*mixed(self._ledger, self._refusal, dropped), *objected(self._ledger, self._decision, verdicts)]
+        return findings + self._dial(vetted, port)
 
     def _dial(self, addresses: tuple[bytes, ...], port: int) -> list[Command]:
         """The verdict is on record before the first packet leaves."""
@@ -376,13 +384,3 @@ class Flow:
         if any(isinstance(command, Close) for command in commands):
             self._state = State.OVER
         return commands
-
-
-def _why_none(dropped: Sequence[AddressVerdict]) -> Reason:
-    """One reason for several: a rule's denial if there was any, since the floor is what else there is."""
-    ruled = [verdict.reason for verdict in dropped if not verdict.reason.value.startswith("floor_")]
-    return ruled[0] if ruled else Reason.RESOLVED_TO_FLOOR
-
-
-def _seen(dropped: Sequence[AddressVerdict]) -> list[str]:
-    return sorted({verdict.reason.value for verdict in dropped})

@@ -1,7 +1,8 @@
-"""A plain HTTP connection: every request decided, heads written anew, one exchange at a time (egress.md 4). Pure.
+"""An HTTP/1.1 connection, plain or inside intercepted TLS: every request decided, heads written anew, one exchange at a
+time (egress.md 4). Pure.
 
 One client connection has one upstream connection, since every request of it names the same host and port. Not here:
-the grammar (`wire.http*`), how the destination is resolved and vetted (`flow`, the caller).
+the grammar (`wire.http*`), how the destination is resolved and vetted (`flow` and `intercept_flow`, the callers).
 """
 
 import hashlib
@@ -26,6 +27,7 @@ from sandboxd.egress.commands import (
     UpstreamLost,
 )
 from sandboxd.egress.denials import http_denial
+from sandboxd.egress.injection import Admitted, Guard
 from sandboxd.egress.ledger import Ledger, address_text
 from sandboxd.egress.wire.http import (
     Body,
@@ -46,12 +48,16 @@ from sandboxd.reasons import Layer, Reason, Verdict
 
 HEAD_TIMER = "head"
 IDLE_TIMER = "idle"
-_PORT = 80
+# Ports that a Host leaves out (RFC 9110 4.2).
+_PORTS = {b"http": 80, b"https": 443}
+# The destination can't be reached, as opposed to: it must not be.
+_BROKEN = frozenset((Reason.DNS_FAIL, Reason.UPSTREAM_TLS, Reason.UPSTREAM_REFUSED, Reason.CONNECT_FAILED))
 
 
 class HttpFlow:
     """The exchanges of one connection that `decision` allowed. `reach` resolves, vets and dials: asked once, at the
-    first request that is allowed; `vetted`, then `connected`, or `unreachable` follow."""
+    first request that is allowed; `vetted`, then `connected`, or `unreachable` follow. `scheme`: what the client
+    speaks, `https` inside intercepted TLS."""
 
     def __init__(
         self,
@@ -60,15 +66,19 @@ class HttpFlow:
         ledger: Ledger,
         decision: Decision,
         reach: Callable[[], list[Command]],
+        guard: Guard,
         tools: frozenset[str] = frozenset(),
+        scheme: bytes = b"http",
     ) -> None:
         self.policy = policy
         self.tools = tools
+        self._guard = guard
         self._target = target
         self._ledger = ledger
         self._decision = decision
         self._reach = reach
-        self._client = ClientSide()
+        self._authority = _authority(target, _PORTS[scheme])
+        self._client = ClientSide(scheme)
         self._upstream = UpstreamSide()
         self._connected = False
         self._exchanges = 0
@@ -76,12 +86,16 @@ class HttpFlow:
         # of the exchange under way; no head: none is
         self._head: RequestHead | None = None
         self._request = ""  # its record's id
+        self._recorded = False  # as allowed
+        self._secrets: tuple[str, ...] = ()  # names of those put into it
+        self._scan = guard.scan()
         self._answered = False  # a response's head was sent to the client
         self._closing = False  # the connection ends with this response
 
     def start(self) -> list[Command]:
         """Name and port are allowed: that is on record; what is asked for comes next."""
-        return [self._ledger.decision(self._decision), StartTimer(HEAD_TIMER, self.policy.limits.peek)]
+        record: list[Command] = [] if self._ledger.decided else [self._ledger.decision(self._decision)]
+        return [*record, StartTimer(HEAD_TIMER, self.policy.limits.peek)]
 
     def handle(self, event: InputEvent) -> list[Command]:
         """Bytes, ends, timers."""
@@ -113,7 +127,7 @@ class HttpFlow:
                 case RequestHead():
                     commands += self._asked(event)
                 case Body(data):
-                    commands.append(self._outward(self._upstream.body(data)))
+                    commands += self._body(data)
                 case EndOfRequest():
                     commands.append(self._outward(self._upstream.end()))
                 case Refusal():
@@ -124,7 +138,8 @@ class HttpFlow:
 
     def _asked(self, head: RequestHead) -> list[Command]:
         self._head, self._request = head, self._ledger.new_id()
-        self._answered = False
+        self._answered = self._recorded = False
+        self._secrets = ()
         self._closing = not head.keep_alive
         request = HttpRequest(self._target, head.method, head.authority, head.path, head.upgrade)
         decision = decide(self.policy, request, Moment(self._ledger.now(), self.tools))
@@ -133,9 +148,25 @@ class HttpFlow:
         if not decision.allowed:
             return timer + self._refuse(decision, HTTPStatus.FORBIDDEN)
         self._decision = decision
+        admitted = self._guard.admit(head)
+        if not isinstance(admitted, Admitted):
+            refusal = self._denial(admitted.reason, Layer.REQUEST, admitted.detail)
+            return timer + self._refuse(refusal, HTTPStatus.FORBIDDEN)
+        self._head, self._secrets, self._scan = admitted.head, admitted.secrets, self._guard.scan()
         if self._connected:
             return [*timer, *self.vetted(), *self._forward()]
         return timer + self._reach()
+
+    def _body(self, data: bytes) -> list[Command]:
+        if not self._scan.found(data):
+            return [self._outward(self._upstream.body(data))]
+        # Its head passed as allowed and is on record as that; this is what became of it.
+        self._request = self._ledger.new_id()
+        decision = self._denial(Reason.PLACEHOLDER, Layer.STREAM, "a secret's placeholder in the body")
+        if self._answered:
+            record = self._ledger.request(self._request, decision, **self._described())
+            return [record, *self._end("denied", decision.reason, reset=True)]
+        return self._refuse(decision, HTTPStatus.FORBIDDEN)
 
     def _malformed(self, refusal: Refusal) -> list[Command]:
         """What is no request, or could be read as two."""
@@ -153,7 +184,7 @@ class HttpFlow:
         self._exchanges += 1
         # An authority that is only objected to reaches upstream as it was asked for.
         other = self._decision.reason is Reason.HOST_MISMATCH
-        authority = self._head.authority if other else _authority(self._target)
+        authority = self._head.authority if other else self._authority
         head = self._outward(self._upstream.request(self._head, authority))
         return [head, *self._from_client(self._client.proceed())]
 
@@ -165,6 +196,7 @@ class HttpFlow:
 
     def vetted(self) -> list[Command]:
         """The request may pass: on record before it does."""
+        self._recorded = True
         return [self._ledger.request(self._request, self._decision, **self._described())]
 
     def connected(self) -> list[Command]:
@@ -174,10 +206,10 @@ class HttpFlow:
 
     def unreachable(self, decision: Decision) -> list[Command]:
         """The destination is forbidden after all (403), or can't be connected to (502)."""
-        if decision.layer is Layer.DIAL:  # the request is on record already
+        if self._recorded:
             return self._bad_gateway(decision)
-        failed = decision.reason is Reason.DNS_FAIL
-        return self._refuse(decision, HTTPStatus.BAD_GATEWAY if failed else HTTPStatus.FORBIDDEN)
+        broken = decision.reason in _BROKEN
+        return self._refuse(decision, HTTPStatus.BAD_GATEWAY if broken else HTTPStatus.FORBIDDEN)
 
     # --- upstream's side -----------------------------------------------------------------------------------------
 
@@ -267,9 +299,11 @@ class HttpFlow:
         """What a record says of the request: never its whole query."""
         if self._head is None:
             return {}
-        described = {"method": self._head.method, "path": self._head.path}
+        described: dict[str, Any] = {"method": self._head.method, "path": self._head.path}
         if self._head.query is not None:
             described["query_hash"] = hashlib.sha256(self._head.query).hexdigest()[:16]
+        if self._secrets:
+            described["secrets"] = list(self._secrets)
         return described
 
     def _end(self, how: str, reason: Reason | None, *, reset: bool = False) -> list[Command]:
@@ -280,8 +314,8 @@ def _ends(commands: Sequence[Command]) -> bool:
     return any(isinstance(command, Close) for command in commands)
 
 
-def _authority(target: Target) -> bytes:
+def _authority(target: Target, default_port: int) -> bytes:
     """Host as upstream gets it (RFC 9110 7.2)."""
     host = target.host or address_text(target.address) or ""
     bracketed = f"[{host}]" if ":" in host else host
-    return (bracketed if target.port == _PORT else f"{bracketed}:{target.port}").encode("ascii")
+    return (bracketed if target.port == default_port else f"{bracketed}:{target.port}").encode("ascii")

@@ -33,7 +33,7 @@ from sandboxd.policy.speech import judge_http, judge_spoken, judge_tls
 from sandboxd.policy.words import deny, deny_by, deny_unmatched, describe, objection
 from sandboxd.reasons import Layer, Reason
 
-__all__ = ["decide", "describe", "judge_address"]
+__all__ = ["decide", "describe", "judge_address", "rules_of"]
 
 Rules = tuple[CompiledRule, ...]
 
@@ -50,6 +50,11 @@ def decide(policy: CompiledEgress, request: Request, now: Moment = UNKNOWN) -> D
     if isinstance(request, SpokenRequest):
         return judge_spoken(connect, rules, request, now)
     return judge_http(connect, rules, request, now)
+
+
+def rules_of(policy: CompiledEgress, target: Target, now: Moment) -> Rules:
+    """The rule of each scope that allows a connection to `target`, the widest scope first; none where it is denied."""
+    return _decide_connect(policy, target, now)[1]
 
 
 # --- names ---------------------------------------------------------------------------------------------------

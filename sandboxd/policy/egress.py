@@ -10,10 +10,11 @@ from pydantic_core import core_schema
 
 from sandboxd import limits as bounds
 from sandboxd.policy.addresses import is_floor
+from sandboxd.policy.credentials import format_problem, header_problem
 from sandboxd.policy.hosts import HostPattern
 from sandboxd.policy.origins import Origin, parse_origin
 from sandboxd.policy.paths import path_problem
-from sandboxd.policy.rules import PRIVATE_RANGES, Network, is_within
+from sandboxd.policy.rules import PRIVATE_RANGES, Network, intercepts, is_within
 from sandboxd.policy.values import (
     NAME,
     Cidr,
@@ -57,6 +58,20 @@ def _check_path(text: str) -> str:
     problem = path_problem(text)
     if problem:
         raise refuse(problem)
+    return text
+
+
+def _check_header(name: str) -> str:
+    problem = header_problem(name)
+    if problem:
+        raise refuse(*problem)
+    return name
+
+
+def _check_format(text: str) -> str:
+    problem = format_problem(text)
+    if problem:
+        raise refuse(*problem)
     return text
 
 
@@ -119,8 +134,10 @@ class Destination(Model):
 class TlsOptions(Model):
     """What a `tls` connection must be."""
 
-    handling: Annotated[Literal["splice", "intercept"], Only("splice")] = Field(
-        default="splice", description="`splice`: bytes pass end to end, only the ClientHello is read."
+    handling: Literal["splice", "intercept"] = Field(
+        default="splice",
+        description="`splice`: bytes pass end to end, only the ClientHello is read. `intercept`: the gateway reads "
+        "every request, with a certificate authority that only this sandbox trusts.",
     )
     no_sni: Annotated[Literal["deny", "allow"], Only("deny")] = Field(
         default="deny", description="A ClientHello without a server name."
@@ -161,8 +178,12 @@ class Credential(Model):
     """A secret that the gateway puts into intercepted requests; the sandbox holds a placeholder."""
 
     secret: SecretName = Field(description="The secret's name; never its value.")
-    header: HeaderName = Field(description="The header that carries it.")
-    format: str = Field(default="{}", description="The header's value, `{}` standing for the secret.")
+    header: Annotated[HeaderName, AfterValidator(_check_header)] = Field(description="The header that carries it.")
+    format: Annotated[str, Field(max_length=256), AfterValidator(_check_format)] = Field(
+        default="{}",
+        description="The header's value, `{}` standing for the secret; of `Basic USER:{}` the gateway encodes what "
+        "follows `Basic `. Default: `{}`.",
+    )
 
 
 class EgressRule(Model):
@@ -185,12 +206,11 @@ class EgressRule(Model):
     )
     tls: TlsOptions | None = Field(default=None, description="Options of `proto: tls`.")
     http: Annotated[tuple[HttpMatch, ...] | None, Field(min_length=1)] = Field(
-        default=None, description="Which requests pass, with `proto: http`."
+        default=None, description="Which requests pass, with `proto: http` or intercepted `tls`."
     )
-    credentials: Annotated[
-        Annotated[tuple[Credential, ...] | None, Field(min_length=1)],
-        NotYet("a secret can reach a server as an environment variable: servers.NAME.secrets"),
-    ] = Field(default=None, description="Secrets the gateway adds to intercepted requests.")
+    credentials: Annotated[tuple[Credential, ...] | None, Field(min_length=1)] = Field(
+        default=None, description="Secrets the gateway puts into intercepted requests; the workload never has them."
+    )
     mode: Literal["enforce", "audit"] | None = Field(
         default=None,
         description="`audit`: what the rule denies, or what a connection that it allows must be, is recorded and "
@@ -226,8 +246,11 @@ def _allow_problem(rule: EgressRule) -> tuple[str, str] | None:
         return "an allow rule needs proto", "expected proto: tls, http, ssh, postgres or tcp"
     if rule.tls is not None and rule.proto != "tls":
         return "tls options without proto: tls", "expected proto: tls, or no tls key"
-    if rule.http is not None and rule.proto != "http":
-        return "http matches without proto: http", "the inside of tls can't be seen without interception"
+    if rule.http is not None and rule.proto != "http" and not intercepts(rule):
+        return "http matches need proto: http or intercepted tls", "the inside of spliced tls can't be seen"
+    problem = _interception_problem(rule)
+    if problem:
+        return problem
     if rule.allow_private is not None and rule.to.hosts is None:
         return "allow_private without hosts", "it says what names may resolve to; addresses are opened by to.cidrs"
     for pattern in rule.to.hosts or ():
@@ -239,6 +262,17 @@ def _allow_problem(rule: EgressRule) -> tuple[str, str] | None:
     for block in rule.to.cidrs or ():
         if is_floor(block):
             return f"to.cidrs: no rule opens {block}", "it lies in the address floor; an operator's pin can open a name"
+    return None
+
+
+def _interception_problem(rule: EgressRule) -> tuple[str, str] | None:
+    if rule.credentials is not None and not intercepts(rule):
+        return "credentials need proto: tls and tls: {handling: intercept}", "spliced tls can't be written into"
+    if intercepts(rule) and rule.to.cidrs is not None:
+        return "interception goes by name", "expected to.hosts alone; write a rule of its own for to.cidrs"
+    headers = [credential.header.lower() for credential in rule.credentials or ()]
+    if len(set(headers)) < len(headers):
+        return "two credentials for one header", "expected each header once in a rule"
     return None
 
 

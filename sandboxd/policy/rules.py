@@ -64,6 +64,17 @@ class Window(Protocol):
     def end(self) -> int: ...
 
 
+class Credential(Protocol):
+    """A secret that the gateway puts into a header; `{}` in `format` stands for it."""
+
+    @property
+    def secret(self) -> str: ...
+    @property
+    def header(self) -> str: ...
+    @property
+    def format(self) -> str: ...
+
+
 class Rule(Protocol):
     """One rule. `until`: wall seconds."""
 
@@ -89,12 +100,15 @@ class Rule(Protocol):
     def until(self) -> float | None: ...
     @property
     def windows(self) -> Sequence[Window] | None: ...
-
-    # Options without behaviour yet: compared, never read.
     @property
-    def credentials(self) -> object: ...
+    def credentials(self) -> Sequence[Credential] | None: ...
     @property
     def tools(self) -> tuple[str, ...] | None: ...
+
+
+def intercepts(rule: Rule) -> bool:
+    """Whether the gateway reads the inside of the rule's TLS connections."""
+    return rule.proto == "tls" and rule.tls is not None and rule.tls.handling == "intercept"
 
 
 class Bounds(Protocol):

@@ -10,11 +10,12 @@ from sandboxd.policy.hosts import InvalidHostError, audit_name, canonical_host, 
 from sandboxd.policy.indexes import CompiledRule
 from sandboxd.policy.paths import path_matches
 from sandboxd.policy.requests import Decision, HttpRequest, Moment, SpokenRequest, Target, TlsRequest
-from sandboxd.policy.rules import Rule
+from sandboxd.policy.rules import Rule, intercepts
 from sandboxd.policy.words import deny_after, describe, objection
 from sandboxd.reasons import Layer, Reason, Verdict
 
-_HTTP_PORT = 80
+# RFC 9110 4.2: what an authority without a port means.
+_DEFAULT_PORTS = {"http": 80, "tls": 443}
 # Denied in every mode: nobody knows where it would go.
 _HARD = frozenset((Reason.INVALID_HOST, Reason.SMUGGLING))
 
@@ -97,11 +98,11 @@ def judge_http(connect: Decision, rules: Rules, request: HttpRequest, now: Momen
     where = describe(request.target)
     if connect.proto in ("tcp", None):
         return _allowed(connect, rules, Layer.REQUEST)
-    if connect.proto != "http":
+    if connect.proto != "http" and not (connect.proto == "tls" and any(intercepts(rule.rule) for rule in rules)):
         denial = deny_after(connect, Layer.REQUEST, Reason.PROTO_MISMATCH, f"{where} is not open for plain HTTP")
         return _enforced(denial, connect, [rule for rule in rules if rule.proto == connect.proto], now)
     objected = None
-    mismatch = _authority_problem(request.target, request.authority)
+    mismatch = _authority_problem(request.target, request.authority, _DEFAULT_PORTS[connect.proto])
     if mismatch:
         denial = deny_after(connect, Layer.REQUEST, mismatch, f"{where}: the request names another host or port")
         objected = _enforced(denial, connect, [rule for rule in rules if rule.proto == "http"], now)
@@ -130,7 +131,7 @@ def _judge_matches(connect: Decision, rules: Rules, request: HttpRequest, now: M
     for rule in rules:
         if rule.rule.http is not None and not _request_matches(rule.rule, request):
             text = f"{describe(request.target)}: this method and path are not allowed by rule {rule.id!r}"
-            allowed = rule.allowed(Layer.REQUEST, "http", connect.mode)
+            allowed = rule.allowed(Layer.REQUEST, connect.proto, connect.mode)
             denial = deny_after(allowed, Layer.REQUEST, Reason.METHOD_PATH, text)
             judged = _enforced(denial, connect, (rule,), now)
             if not judged.allowed:
@@ -147,9 +148,9 @@ def _request_matches(rule: Rule, request: HttpRequest) -> bool:
     )
 
 
-def _authority_problem(target: Target, authority: bytes) -> Reason | None:
-    """The authority must be the target, port included; without a port it means 80 (RFC 9110 4.2.1)."""
-    name, port = _split_authority(authority)
+def _authority_problem(target: Target, authority: bytes, default_port: int) -> Reason | None:
+    """The authority must be the target, port included."""
+    name, port = _split_authority(authority, default_port)
     if target.host is not None and name == target.host.encode("ascii"):
         return None if port == target.port else Reason.HOST_MISMATCH
     try:
@@ -160,8 +161,8 @@ def _authority_problem(target: Target, authority: bytes) -> Reason | None:
     return None if same and port == target.port else Reason.HOST_MISMATCH
 
 
-def _split_authority(authority: bytes) -> tuple[bytes, int | None]:
+def _split_authority(authority: bytes, default_port: int) -> tuple[bytes, int | None]:
     head, colon, tail = authority.rpartition(b":")
     if not colon or tail.endswith(b"]"):
-        return authority, _HTTP_PORT
+        return authority, default_port
     return head, int(tail) if tail.isdigit() and len(tail) <= 5 else None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any, Literal, cast
 
+from sandboxd.policy.credentials import PLACE, format_problem, header_problem
 from sandboxd.policy.hosts import HostPattern
 from sandboxd.policy.origins import Origin, parse_origin
 from sandboxd.policy.requests import Proto
@@ -18,7 +19,7 @@ from sandboxd.policy.units import DAYS, parse_instant, parse_seconds, parse_time
 
 _ORIGIN_SCHEMES = ("https", "http")
 _PROTOCOLS = ("tls", "http", "ssh", "postgres", "tcp")
-_TLS = {"handling": "splice", "no_sni": "deny", "ech": "deny"}
+_TLS = {"handling": ("splice", "intercept"), "no_sni": ("deny",), "ech": ("deny",)}
 
 
 class WireError(ValueError):
@@ -52,6 +53,24 @@ class WireWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class WireTls:
+    """As `rules.TlsHandling`."""
+
+    handling: str
+    no_sni: str
+    ech: str
+
+
+@dataclass(frozen=True, slots=True)
+class WireCredential:
+    """As `rules.Credential`."""
+
+    secret: str
+    header: str
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
 class WireRule:
     """As `rules.Rule`; of the options only those that have behaviour."""
 
@@ -62,8 +81,8 @@ class WireRule:
     proto: Proto | None
     http: tuple[WireRequests, ...] | None
     allow_private: tuple[Network, ...] | None
-    tls: None = None  # every option has one value so far
-    credentials: None = None
+    tls: WireTls | None = None
+    credentials: tuple[WireCredential, ...] | None = None
     mode: Literal["enforce", "audit"] | None = None
     until: float | None = None
     windows: "tuple[WireWindow, ...] | None" = None
@@ -104,26 +123,13 @@ def read_wire(value: object) -> WirePolicy:
 
 def _rule(value: object, where: str) -> WireRule:
     keys = (
-        "id",
-        "action",
-        "workloads",
-        "to",
-        "proto",
-        "tls",
-        "http",
-        "allow_private",
-        "mode",
-        "until",
-        "windows",
-        "tools",
+        *("id", "action", "workloads", "to", "proto", "tls", "http", "credentials", "allow_private", "mode"),
+        *("until", "windows", "tools"),
     )
     rule = _table(value, where, *keys)
     action = cast(Literal["allow", "deny"], _one_of(rule, "action", ("allow", "deny"), None))
     proto = cast(Proto | None, _one_of(rule, "proto", _PROTOCOLS, "")) or None
     mode = cast(Literal["enforce", "audit"] | None, _one_of(rule, "mode", ("enforce", "audit"), "")) or None
-    for key, given in _table(rule.get("tls") or {}, f"{where}.tls", *_TLS).items():
-        if given != _TLS[key]:
-            raise WireError(f"{where}.tls.{key}: only {_TLS[key]!r} has behaviour")
     to = _place(rule.get("to"), f"{where}.to")
     if action == "allow" and (proto is None or to.ports is None):
         raise WireError(f"{where}: an allow rule has ports and proto")
@@ -141,6 +147,8 @@ def _rule(value: object, where: str) -> WireRule:
         until=parse_instant(_text(rule["until"], f"{where}.until")) if rule.get("until") is not None else None,
         windows=_windows(rule.get("windows"), f"{where}.windows"),
         tools=_texts(rule, "tools"),
+        tls=_tls(rule.get("tls"), f"{where}.tls"),
+        credentials=_credentials(rule.get("credentials"), f"{where}.credentials"),
     )
 
 
@@ -181,6 +189,33 @@ def _window(table: Mapping[str, Any], where: str) -> WireWindow:
     if start == end or not set(days or ()) <= set(DAYS):
         raise WireError(f"{where}: no such window")
     return WireWindow(days, start, end)
+
+
+def _tls(value: object, where: str) -> WireTls | None:
+    if value is None:
+        return None
+    table = _table(value, where, *_TLS)
+    return WireTls(*(_one_of(table, key, allowed, allowed[0]) for key, allowed in _TLS.items()))
+
+
+def _credentials(value: object, where: str) -> tuple[WireCredential, ...] | None:
+    if value is None:
+        return None
+    found = tuple(_credential(each, where) for each in _list(value, where))
+    if not found:
+        raise WireError(f"{where}: expected at least one entry")
+    return found
+
+
+def _credential(value: object, where: str) -> WireCredential:
+    table = _table(value, where, "secret", "header", "format")
+    read = WireCredential(
+        _text(table.get("secret"), where), _text(table.get("header"), where), _text(table.get("format", PLACE), where)
+    )
+    problem = header_problem(read.header) or format_problem(read.format)
+    if problem:
+        raise WireError(f"{where}: {problem[0]}")
+    return read
 
 
 def _origin_rule(text: str) -> WireRule:

@@ -33,10 +33,19 @@ class Controller:
         assert received is not None
         return received[0]
 
-    def register(self, sandbox: str, *rules: dict[str, Any], pins: Sequence[Pin] = (), **more: Any) -> Any:
+    def register(
+        self,
+        sandbox: str,
+        *rules: dict[str, Any],
+        pins: Sequence[Pin] = (),
+        secrets: Sequence[control.Secret] = (),
+        **more: Any,
+    ) -> Any:
         policy = EgressPolicy.from_wire({"rules": list(rules), **more}).to_wire()
         return self.ask(
-            control.Register(sandbox, "tenant", "agent", "mcp:test", (policy,), tuple(pins), CANARY, 1, "hash")
+            control.Register(
+                *(sandbox, "tenant", "agent", "mcp:test", (policy,), tuple(pins), CANARY, 1, "hash", tuple(secrets))
+            )
         )
 
     def close(self) -> None:

@@ -51,11 +51,11 @@ class Authority:
     def pem(self) -> bytes:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def server_context(self, names: Sequence[str]) -> ssl.SSLContext:
-        """A TLS server's context with one certificate for all of `names`."""
+    def server_context(self, names: Sequence[str], age_days: int = 0) -> ssl.SSLContext:
+        """A TLS server's context with one certificate for all of `names`, made so many days from now."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
-        leaf = self._sign(subject, key.public_key(), ca=False, names=names)
+        leaf = self._sign(subject, key.public_key(), ca=False, names=names, age_days=age_days)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with tempfile.NamedTemporaryFile(suffix=".pem") as file:
             file.write(leaf.public_bytes(serialization.Encoding.PEM))
@@ -66,9 +66,9 @@ class Authority:
         return context
 
     def _sign(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, ca: bool, names: Sequence[str]
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, ca: bool, names: Sequence[str], age_days: int = 0
     ) -> x509.Certificate:
-        now = datetime.datetime.now(datetime.UTC)
+        now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=age_days)
         usage = x509.KeyUsage(
             digital_signature=True, key_cert_sign=ca, crl_sign=ca, content_commitment=False, key_encipherment=False,
             data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,

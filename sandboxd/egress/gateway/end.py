@@ -38,6 +38,10 @@ class End:
         self._finishing = False
         self._gone = False
 
+    def take_over(self, calls: EndCalls) -> None:
+        """Someone else is told from here on."""
+        self._calls = calls
+
     @property
     def queued(self) -> int:
         """Bytes that wait to be sent."""

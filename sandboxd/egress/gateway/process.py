@@ -19,6 +19,7 @@ from sandboxd.egress.gateway.resolver import Resolver
 from sandboxd.egress.gateway.sandboxes import Equipment, Sandboxes
 from sandboxd.egress.gateway.sessions import Session
 from sandboxd.egress.gateway.threads import start_thread
+from sandboxd.egress.gateway.upstream_tls import UpstreamTls
 from sandboxd.egress.gateway.watched_sink import WatchedSink
 from sandboxd.errors import ExitCode
 from sandboxd.settings import Settings
@@ -32,16 +33,19 @@ def run_gateway(link: socket.socket, settings: Settings) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the controller's to answer
     _raise_descriptor_limit()
     with open_sink(settings.audit_database, writer=f"gateway-{ids.ulid()}") as sink:
-        asyncio.run(serve(link, WatchedSink(sink)))
+        asyncio.run(serve(link, WatchedSink(sink), upstream_tls=UpstreamTls(settings.upstream_ca)))
     return ExitCode.OK
 
 
-async def serve(link: socket.socket, sink: Sink, equipment: Equipment | None = None) -> None:
+async def serve(
+    link: socket.socket, sink: Sink, equipment: Equipment | None = None, upstream_tls: UpstreamTls | None = None
+) -> None:
     """Serve until `link` ends; then everything is reset. `equipment` other than the usual is for tests."""
     loop = asyncio.get_running_loop()
     clock = SystemClock()
     resolver = Resolver()
-    sandboxes = Sandboxes(equipment or Equipment(loop, sink, clock, resolver))
+    equipment = equipment or Equipment(loop, sink, clock, resolver, upstream_tls or UpstreamTls())
+    sandboxes = Sandboxes(equipment)
     ended = asyncio.Event()
 
     def read_link() -> None:
@@ -51,7 +55,7 @@ async def serve(link: socket.socket, sink: Sink, equipment: Equipment | None = N
             loop.call_soon_threadsafe(ended.set)
 
     def open_session(sock: socket.socket) -> None:
-        session = Session(loop, sock, sandboxes, sink, clock)
+        session = Session(loop, sock, sandboxes, sink, clock, equipment.upstream_tls)
         start_thread("session", session.run)
 
     start_thread("link", read_link)

@@ -7,8 +7,10 @@ connection. Not here: any verdict. Called by `sandboxes`.
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from sandboxd import limits
 from sandboxd.audit.events import Sink, SinkError, Subject
@@ -16,6 +18,8 @@ from sandboxd.egress.commands import (
     ClientData,
     ClientEof,
     ClientLost,
+    ClientNotSecured,
+    ClientSecured,
     Close,
     Command,
     Connected,
@@ -29,6 +33,8 @@ from sandboxd.egress.commands import (
     Resolved,
     ResolveFailed,
     Revoked,
+    SecureClient,
+    SecureUpstream,
     Splice,
     SpliceEnded,
     StartTimer,
@@ -39,12 +45,15 @@ from sandboxd.egress.commands import (
     UpstreamData,
     UpstreamEof,
     UpstreamLost,
+    UpstreamNotSecured,
+    UpstreamSecured,
 )
 from sandboxd.egress.flow import Flow
 from sandboxd.egress.gateway import splice
 from sandboxd.egress.gateway.dialer import DialError, dial
 from sandboxd.egress.gateway.end import End, EndCalls
 from sandboxd.egress.gateway.resolver import ResolveError, ResolverShare
+from sandboxd.egress.gateway.secured import HandshakeCalls, Secured
 from sandboxd.policy.matching import CompiledEgress
 from sandboxd.reasons import Reason
 
@@ -55,6 +64,13 @@ log = logging.getLogger(__name__)
 _LINGER = 2.0
 
 
+class Certificates(Protocol):
+    """Contexts for both sides of an intercepted connection."""
+
+    def for_upstream(self, alpn: tuple[str, ...]) -> ssl.SSLContext: ...
+    def for_client(self, host: str, alpn: str) -> ssl.SSLContext: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a pump needs from its gateway."""
@@ -62,6 +78,7 @@ class Surroundings:
     loop: asyncio.AbstractEventLoop
     sink: Sink
     resolver: ResolverShare
+    certificates: Certificates
     ended: Callable[["Pump"], None]
 
 
@@ -72,17 +89,21 @@ class Pump:
         self._around = around
         self._loop = around.loop
         self._flow = flow
-        self._client = End(
-            self._loop,
-            client,
-            EndCalls(
-                data=lambda data: self._feed(ClientData(data)),
-                eof=lambda: self._client_over(ClientEof()),
-                lost=lambda: self._client_over(ClientLost()),
-                drained=self._drained,
-            ),
+        self._client_calls = EndCalls(
+            data=lambda data: self._feed(ClientData(data)),
+            eof=lambda: self._client_over(ClientEof()),
+            lost=lambda: self._client_over(ClientLost()),
+            drained=self._drained,
         )
-        self._upstream: End | None = None
+        self._upstream_calls = EndCalls(
+            data=lambda data: self._feed(UpstreamData(data)),
+            eof=lambda: self._feed(UpstreamEof()),
+            lost=lambda: self._feed(UpstreamLost()),
+            drained=self._adjust_reading,
+        )
+        self._client: End | Secured = End(self._loop, client, self._client_calls)
+        self._upstream: End | Secured | None = None
+        self._shaking = False  # TLS to upstream is being made
         self._splice: splice.Splice | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._task: asyncio.Task[None] | None = None
@@ -165,6 +186,10 @@ class Pump:
                 self._begin(self._dial(addresses, port, seconds))
             case Splice(idle):
                 self._begin_splice(idle)
+            case SecureUpstream(host, alpn):
+                self._secure_upstream(host, alpn)
+            case SecureClient(host, alpn, first):
+                self._secure_client(host, alpn, first)
             case StartTimer(timer, seconds):
                 self._stop_timer(timer)
                 self._timers[timer] = self._loop.call_later(seconds, self._timed_out, timer)
@@ -206,29 +231,51 @@ class Pump:
         if self._over or self._closing:
             sock.close()
             return
-        self._upstream = End(
-            self._loop,
-            sock,
-            EndCalls(
-                data=lambda data: self._feed(UpstreamData(data)),
-                eof=lambda: self._feed(UpstreamEof()),
-                lost=lambda: self._feed(UpstreamLost()),
-                drained=self._adjust_reading,
-            ),
-        )
+        self._upstream = End(self._loop, sock, self._upstream_calls)
         self._feed(Connected(address))
 
     @property
-    def _outside(self) -> End:
+    def _outside(self) -> End | Secured:
         assert self._upstream is not None, "a flow sends outside only after Connected"
         return self._upstream
+
+    # --- TLS that is intercepted ---------------------------------------------------------------------------------
+
+    def _secure_upstream(self, host: str, alpn: tuple[str, ...]) -> None:
+        assert isinstance(self._upstream, End)
+        context = self._around.certificates.for_upstream(alpn)
+        told = HandshakeCalls(self._upstream_secured, self._upstream_failed)
+        self._shaking = True
+        self._upstream = Secured(self._upstream, context, self._upstream_calls, told, host)
+        self._upstream.begin()
+
+    def _upstream_secured(self, alpn: str) -> None:
+        self._shaking = False
+        self._feed(UpstreamSecured(alpn))
+
+    def _upstream_failed(self, detail: str) -> None:
+        self._shaking = False
+        if self._upstream is not None:
+            self._upstream.close(reset=False)
+            self._upstream = None
+        self._feed(UpstreamNotSecured(detail))
+
+    def _secure_client(self, host: str, alpn: str, first: bytes) -> None:
+        assert isinstance(self._client, End)
+        context = self._around.certificates.for_client(host, alpn)
+        self._shaking = False  # the flow waits for upstream no longer
+        told = HandshakeCalls(lambda _: self._feed(ClientSecured()), lambda why: self._feed(ClientNotSecured(why)))
+        self._client = Secured(self._client, context, self._client_calls, told)
+        self._client.begin(first)
 
     # --- splice --------------------------------------------------------------------------------------------------
 
     def _begin_splice(self, idle: float) -> None:
+        assert isinstance(self._client, End)
+        assert isinstance(self._upstream, End)
         client_ended = self._client.eof
         client, to_client = self._client.release()
-        upstream, to_upstream = self._outside.release()
+        upstream, to_upstream = self._upstream.release()
         self._splice = splice.Splice(
             self._loop,
             client,
@@ -256,12 +303,12 @@ class Pump:
     # --- bounds --------------------------------------------------------------------------------------------------
 
     def _adjust_reading(self) -> None:
-        """An end is read only while the flow can take it: not during lookups and dialing (the flow would have to
-        hold it), nor while the other end is behind."""
+        """An end is read only while the flow can take it: not during lookups, dialing and TLS to upstream (the flow
+        would have to hold it), nor while the other end is behind."""
         if self._over or self._closing or self._splice is not None:
             return
         behind = self._upstream.queued if self._upstream is not None else 0
-        self._client.read(self._task is None and behind < limits.PUMP_BUFFER)
+        self._client.read(self._task is None and not self._shaking and behind < limits.PUMP_BUFFER)
         if self._upstream is not None:
             self._upstream.read(self._client.queued < limits.PUMP_BUFFER)
 

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sandboxd import ids
 from sandboxd.audit.events import Sink, SinkError, Subject
@@ -23,10 +23,12 @@ from sandboxd.egress.gateway.end import reset_and_close
 from sandboxd.egress.gateway.listeners import Listener, original_destination
 from sandboxd.egress.gateway.name_server import NameServer
 from sandboxd.egress.gateway.names import SyntheticNames
-from sandboxd.egress.gateway.pump import Pump, Surroundings
+from sandboxd.egress.gateway.pump import Certificates, Pump, Surroundings
 from sandboxd.egress.gateway.resolver import Resolver, ResolverShare
+from sandboxd.egress.gateway.upstream_tls import UpstreamTls
 from sandboxd.egress.gateway.watch import TimeWatch
 from sandboxd.egress.ledger import Ledger
+from sandboxd.egress.vault import HeldSecret, Vault
 from sandboxd.policy.matching import CompiledEgress
 from sandboxd.policy.requests import Decision, Target
 from sandboxd.reasons import Layer, Reason, Verdict
@@ -42,12 +44,15 @@ Destination = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a controller said about a sandbox; `session` is the connection it said it on."""
+    """What a controller said about a sandbox; `session` is the connection it said it on. `certificates`: for what the
+    policy intercepts; `secrets`: those that its credentials name."""
 
     subject: Subject
     policy: CompiledEgress
     canary: str
     session: object
+    certificates: Certificates
+    secrets: tuple[HeldSecret, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ class Equipment:
     sink: Sink
     clock: Clock
     resolver: Resolver
+    upstream_tls: UpstreamTls = field(default_factory=UpstreamTls)
     is_host: Callable[[bytes], bool] = is_host_address
     destination_of: Callable[[socket.socket], Destination | None] = original_destination
 
@@ -83,6 +89,11 @@ class Sandboxes:
         Raises AlreadyRegisteredError where it is another session's.
         """
         self._get(sandbox).register(registration)
+
+    def rotate(self, sandbox: str, session: object, name: str, value: str) -> bool:
+        """The secret has another value; False where the session holds no such sandbox or secret."""
+        found = self._known.get(sandbox)
+        return found is not None and found.held_by(session) and found.vault.rotate(name, value)
 
     def unregister(self, sandbox: str, session: object) -> None:
         """Reset everything of the sandbox, if it is the session's."""
@@ -134,6 +145,7 @@ class Sandbox:
         self._names = SyntheticNames(sandbox)
         self._registration: Registration | None = None
         self._calls = CallsInFlight()
+        self.vault = Vault()
         self._pumps: set[Pump] = set()
         self._share: ResolverShare = equipment.resolver.share()
         self._server = NameServer(self._names, equipment.sink, equipment.clock)
@@ -169,6 +181,7 @@ class Sandbox:
         if self._registration is not None and not self.held_by(registration.session):
             raise AlreadyRegisteredError
         self._registration = registration
+        self.vault.fill(registration.secrets)
         self._attend()
         self._watch.follow(registration.policy)
         self._judge_again(Reason.POLICY_REVOKED)
@@ -178,6 +191,7 @@ class Sandbox:
         self._registration = None
         self._calls = CallsInFlight()
         self._watch.follow(None)
+        self.vault.fill(())
         self._server.stop()
         for pump in tuple(self._pumps):
             pump.revoke(Reason.POLICY_REVOKED)
@@ -242,9 +256,10 @@ class Sandbox:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         flow = Flow(
             *(registration.policy, target, self._subject, ids.ulid, equipment.clock.wall, equipment.is_host),
-            self._calls.tools,
+            *(self._calls.tools, self.vault),
         )
-        around = Surroundings(self._loop, equipment.sink, self._share, self._pumps.discard)
+        certificates = registration.certificates
+        around = Surroundings(self._loop, equipment.sink, self._share, certificates, self._pumps.discard)
         pump = Pump(around, sock, flow)
         self._pumps.add(pump)
         pump.start()

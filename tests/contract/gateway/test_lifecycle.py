@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandboxd.egress.control import Failed, Flush, Ok, RecordSandbox, Register, Unregister
+from sandboxd.egress.control import Failed, Flush, Ok, RecordSandbox, Register, Registered, Unregister
 from sandboxd.egress.flow import Flow
 from sandboxd.settings import Pin
 from sandboxd.warden.protocol import CANARY_ADDRESS, TCP_PORT
@@ -128,14 +128,14 @@ def test_with_the_registration_everything_ends(
 
 
 def test_two_controllers_can_not_hold_one_sandbox(gateway: GatewayUnderTest, controller: Controller) -> None:
-    assert controller.register(SANDBOX, RULE) == Ok()
+    assert controller.register(SANDBOX, RULE) == Registered()
     other = gateway.controller()
     answer = other.register(SANDBOX)
     assert isinstance(answer, Failed)
     assert answer.code == "registered"
     other.ask(Unregister(SANDBOX))
     other.close()
-    assert controller.register(SANDBOX, RULE) == Ok()
+    assert controller.register(SANDBOX, RULE) == Registered()
 
 
 def test_sandbox_records_and_flush(gateway: GatewayUnderTest, controller: Controller) -> None:

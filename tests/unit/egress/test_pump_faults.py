@@ -52,7 +52,7 @@ async def _one_connection(records: Records) -> None:
     inside.setblocking(False)
     flow = Flow(rules, target, Subject("t", "a", "s", "w"), ids.ulid, lambda: 0.0, lambda _: False)
     over = asyncio.Event()
-    around = Surroundings(loop, records, BrokenResolver(), lambda _: over.set())  # type: ignore[arg-type]
+    around = Surroundings(loop, records, BrokenResolver(), None, lambda _: over.set())  # type: ignore[arg-type]
     Pump(around, accepted, flow).start()
     await over.wait()
     with inside, pytest.raises(ConnectionResetError):

@@ -76,7 +76,7 @@ def test_json_is_a_policy_too():
             "no rule opens 127.0.0.1/32",
         ),
         (egress(RULE + ", allow_private: [8.8.8.0/24]"), "{id: a, action", "8.8.8.0/24 is not private"),
-        (egress(RULE + ", http: [{paths: [/a]}]"), "{id: a, action", "http matches without proto: http"),
+        (egress(RULE + ", http: [{paths: [/a]}]"), "{id: a, action", "http matches need proto: http"),
         (egress(RULE) + "    - {" + RULE + "}\n", "a, action: all", "rule id 'a' stands twice"),
         (egress(RULE + ", workloads: [mcp:gh]"), "mcp:gh]}", "no server 'mcp:gh'"),
         (f"egress: {{mode: offline, rules: [{{{RULE}}}]}}\n", "{mode: offline", "mode: offline has no rules"),
@@ -157,8 +157,7 @@ def test_all_problems_come_at_once_in_the_order_of_the_text():
     ("text", "key"),
     [
         (egress(RULE.replace("action: allow", "action: ask")), "ask"),
-        (egress(RULE + ", tls: {handling: intercept}"), "intercept"),
-        (egress(RULE + ", credentials: [{secret: s, header: Authorization}]"), "credentials"),
+        (egress(RULE + ", tls: {no_sni: allow}"), "no_sni"),
         ("egress: {mode: learn}\n", "learn"),
         ("egress: {limits: {new_conns: 50/s}}\n", "new_conns"),
         ("egress: {limits: {bytes_out: 2GiB/day}}\n", "bytes_out"),

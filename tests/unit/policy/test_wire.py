@@ -30,7 +30,10 @@ def facts(policy: Policy) -> list[object]:
     for rule in policy.all_rules:
         requests = None if rule.http is None else [(each.methods, each.paths) for each in rule.http]
         windows = None if rule.windows is None else [(each.days, each.start, each.end) for each in rule.windows]
-        options = rule.proto, requests, rule.allow_private, rule.mode, rule.credentials, rule.until, rule.tools, windows
+        tls = rule.tls and (rule.tls.handling, rule.tls.no_sni, rule.tls.ech)
+        secrets = rule.credentials and [(each.secret, each.header, each.format) for each in rule.credentials]
+        times = rule.until, windows
+        options = rule.proto, tls, requests, rule.allow_private, rule.mode, secrets, times, rule.tools
         told.append((rule.id, rule.action, rule.workloads, rule.to.hosts, rule.to.cidrs, rule.to.ports, *options))
     limits = policy.limits
     return [*told, policy.mode, None if limits is None else (limits.conns, limits.peek, limits.connect, limits.idle)]
@@ -58,6 +61,19 @@ def test_every_example_reads_alike(example: Path) -> None:
         {"mode": "allowlist", "allowedOrigins": ["https://a.example.com", "http://*.b.example.com:8080"]},
         {"rules": [RULE], "limits": {"conns": 3, "peek": "500ms", "connect": "2s", "idle": "1h"}},
         {"rules": [RULE | {"tls": {"handling": "splice", "ech": "deny"}, "workloads": ["mcp:*", "shell"]}]},
+        {
+            "rules": [
+                RULE
+                | {
+                    "tls": {"handling": "intercept"},
+                    "http": [{"methods": ["GET"]}],
+                    "credentials": [
+                        {"secret": "a", "header": "Authorization", "format": "Basic x-token:{}"},
+                        {"secret": "b", "header": "X-Key"},
+                    ],
+                }
+            ]
+        },
         {"rules": [RULE | {"proto": "http", "http": [{"methods": ["GET"], "paths": ["/a/**"]}, {}]}]},
         {"rules": [RULE | {"allow_private": ["10.0.0.0/8", "fd12::/48"]}]},
         {"rules": [{"id": "d", "action": "deny", "to": {"hosts": ["**.ngrok.app"], "cidrs": ["10.0.0.0/8"]}}]},
@@ -100,7 +116,11 @@ def test_short_forms_read_alike() -> None:
         {"rules": [RULE | {"proto": None}]},
         {"rules": [RULE | {"id": ""}]},
         {"rules": [RULE | {"mode": "learn"}]},
-        {"rules": [RULE | {"tls": {"handling": "intercept"}}]},
+        {"rules": [RULE | {"tls": {"handling": "rewrite"}}]},
+        {"rules": [RULE | {"tls": {"handling": "intercept", "no_sni": "allow"}}]},
+        {"rules": [RULE | {"credentials": [{"secret": "s"}]}]},
+        {"rules": [RULE | {"credentials": [{"secret": "s", "header": "Host"}]}]},
+        {"rules": [RULE | {"credentials": [{"secret": "s", "header": "A", "format": "x\r\nB: {}"}]}]},
         {"rules": [RULE | {"tls": {"x": "deny"}}]},
         {"rules": [RULE | {"until": "2026-12-31T18:00:00"}]},
         {"rules": [RULE | {"until": 5}]},
