@@ -74,10 +74,10 @@ def sandboxd(*arguments: str) -> str:
     return done.stdout
 
 
-def server(folder: Path, name: str, pins: list[str]) -> StdioServerParameters:
+def server(policy: Path, name: str, pins: list[str]) -> StdioServerParameters:
     """What a client's configuration says."""
     options = [option for pin in pins for option in ("--pin", pin)]
-    arguments = ["run", "--policy", str(folder / "policy.yaml"), "--server", name, *options]
+    arguments = ["run", "--policy", str(policy), "--server", name, *options]
     return StdioServerParameters(command=SANDBOXD, args=arguments)
 
 
@@ -126,9 +126,9 @@ def check_site(report: Report, site: Site) -> None:
     report.check("names that anyone asked the site for", ", ".join(names), names == [ALLOWED])
 
 
-def configuration(folder: Path, pins: list[str]) -> str:
+def configuration(policy: Path, pins: list[str]) -> str:
     """To paste into the configuration of an MCP client."""
-    servers = {name: server(folder, name, pins) for name in ("everything", "fetch")}
+    servers = {name: server(policy, name, pins) for name in ("everything", "fetch")}
     entries = {name: {"command": each.command, "args": each.args} for name, each in servers.items()}
     return json.dumps({"mcpServers": entries}, indent=2)
 
@@ -156,16 +156,17 @@ def main() -> int:
         pins = [f"{name}={ADDRESS}" for name in (ALLOWED, REFUSED)]
         report.section("the policy")
         print(POLICY, end="")
-        sandboxd("policy", "check", str(folder / "policy.yaml"))
+        policy = folder / "policy.yaml"
+        sandboxd("policy", "check", str(policy))
         report.section("server-everything, sealed: nothing is open to it")
-        anyio.run(meet_everything, report, server(folder, "everything", []))
+        anyio.run(meet_everything, report, server(policy, "everything", []))
         report.section(f"mcp-server-fetch, sealed: may reach {ALLOWED} only")
-        anyio.run(meet_fetch, report, server(folder, "fetch", pins))
+        anyio.run(meet_fetch, report, server(policy, "fetch", pins))
         check_site(report, site)
-        report.section("sandboxd audit ls --agent demo")
+        report.section("sandboxd audit ls --agent demo (before a sandbox_start: the seal, tried from inside)")
         print(sandboxd("audit", "ls", "--agent", "demo", "--since", since), end="")
         report.section("the same in an MCP client's configuration, once that policy is in /etc/sandboxd/policy.yaml")
-        print(configuration(Path("/etc/sandboxd"), []))
+        print(configuration(Path("/etc/sandboxd/policy.yaml"), []))
     print(f"\n{'all as it must be' if not report.failed else f'{report.failed} ended otherwise than they must'}"
           f", {time.time() - began:.0f} s")  # fmt: skip
     return 1 if report.failed else 0
