@@ -17,6 +17,15 @@ ROOT = Path(__file__).resolve().parents[1]
 OLDEST_PYTHON = (3, 11)
 
 
+def _interpreter() -> str:
+    """What .venv is made from: the distribution's, where it is new enough. One below a folder that only root may read
+    could be neither run by others nor imported from once root is given up."""
+    ours = "/usr/bin/python3"
+    new_enough = f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON})"
+    fits = Path(ours).exists() and subprocess.run([ours, "-c", new_enough]).returncode == 0
+    return ours if fits else sys.executable
+
+
 def _command(*names: str) -> Callable[[], bool]:
     return lambda: all(map(shutil.which, names))
 
@@ -29,7 +38,7 @@ def _static_libc() -> bool:
 
 
 def _can_make_venv() -> bool:
-    return subprocess.run([sys.executable, "-c", "import ensurepip, venv"], capture_output=True).returncode == 0
+    return subprocess.run([_interpreter(), "-c", "import ensurepip, venv"], capture_output=True).returncode == 0
 
 
 def _has_fuzzer() -> bool:
@@ -172,13 +181,15 @@ def make_venv() -> None:
     """.venv with sandboxd and what its checks need, anew when pyproject.toml or the interpreter changed."""
     venv = ROOT / ".venv"
     stamp = venv / "made-from"
-    source = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest() + sys.version.split()[0]
+    interpreter = _interpreter()
+    version = subprocess.run([interpreter, "-V"], capture_output=True, text=True, check=True).stdout.strip()
+    source = f"{hashlib.sha256((ROOT / 'pyproject.toml').read_bytes()).hexdigest()} {interpreter} {version}"
     if stamp.exists() and stamp.read_text() == source and (venv / "bin/sandboxd").exists():
         return
     python = venv / "bin/python"
-    if not python.exists() or subprocess.run([python, "-m", "pip", "-V"], capture_output=True).returncode:
+    if not stamp.exists() or stamp.read_text().split()[1:] != source.split()[1:] or not python.exists():
         say("making .venv")
-        run([sys.executable, "-m", "venv", "--clear", venv], "can this Python make virtual environments?")
+        run([interpreter, "-m", "venv", "--clear", venv], "can this Python make virtual environments?")
     say("installing sandboxd and its dependencies into .venv (half a minute)")
     install = [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
     run([*install, "-e", f"{ROOT}[dev]"], "pip uses this host's own configuration: does `pip download six` work?")
