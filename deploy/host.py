@@ -193,7 +193,8 @@ def make_venv() -> None:
     say("installing sandboxd and its dependencies into .venv (half a minute)")
     install = [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
     # compat: a plain path in site-packages; the default's import hook costs every start 10 ms.
-    run([*install, "--config-settings", "editable_mode=compat", "-e", f"{ROOT}[dev]"], "pip uses this host's own configuration: does `pip download six` work?")
+    install += ["--config-settings", "editable_mode=compat"]
+    run([*install, "-e", f"{ROOT}[dev]"], "pip uses this host's own configuration: does `pip download six` work?")
     stamp.write_text(source)
 
 
