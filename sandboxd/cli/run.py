@@ -131,10 +131,10 @@ def _wanted(options: RunOptions) -> Wanted:
 
 
 def _size(text: str) -> int:
-    from sandboxd.policy.values import parse_size
+    from sandboxd.policy.units import parse_bytes
 
     try:
-        return parse_size(text)
+        return parse_bytes(text)
     except ValueError:
         raise UsageError(f"--memory {text}: not a size", hint="expected such as 512MiB or 2GiB") from None
 

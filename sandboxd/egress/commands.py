@@ -109,11 +109,11 @@ class TimedOut:
 @message
 class SpliceEnded:
     """A splice is over: bytes inside→outside and outside→inside, and how: `eof` both ways, `client_lost`,
-    `upstream_lost`, `idle`."""
+    `upstream_lost`, `idle`, `quota` of bytes."""
 
     bytes_out: int
     bytes_in: int
-    how: Literal["eof", "client_lost", "upstream_lost", "idle"]
+    how: Literal["eof", "client_lost", "upstream_lost", "idle", "quota"]
 
 
 @message

@@ -59,6 +59,7 @@ from sandboxd.policy.requests import (
 from sandboxd.reasons import Layer, Reason, Verdict
 
 PEEK_TIMER = "peek"
+_WHY_ENDED = {"idle": Reason.IDLE, "quota": Reason.QUOTA_BYTES}
 _WORDS_TIMER = "words"
 # Ports on which a client speaks first, so that a denial can be told in its own words.
 _WEB_PORTS = frozenset((80, 443))
@@ -365,8 +366,8 @@ class Flow:
     def _splice_ended(self, event: SpliceEnded) -> list[Command]:
         self._ledger.bytes_out += event.bytes_out
         self._ledger.bytes_in += event.bytes_in
-        reason = Reason.IDLE if event.how == "idle" else None
-        return self._end(event.how, reason, reset=event.how != "eof")
+        reason = _WHY_ENDED.get(event.how)
+        return self._end(event.how if reason is None else reason.value, reason, reset=event.how != "eof")
 
     def _revoked(self, event: Revoked) -> list[Command]:
         self._ledger.bytes_out += event.bytes_out

@@ -23,12 +23,11 @@ from sandboxd.policy.values import (
     HeaderName,
     Instant,
     Model,
-    NotYet,
     Only,
     Port,
     Seconds,
     SecretName,
-    SizeRate,
+    SizeRates,
     TimeOfDay,
     ToolGlob,
     refuse,
@@ -286,19 +285,16 @@ class EgressLimits(Model):
     conns: Annotated[int | None, Field(ge=1, le=bounds.FLOWS)] = Field(
         default=None, description=f"Connections at once; default and most {bounds.FLOWS}."
     )
-    new_conns: Annotated[CountRate | None, NotYet("the seal bounds new connections to 200/s")] = Field(
-        default=None, description="New connections a time."
+    new_conns: CountRate | None = Field(
+        default=None, description=f"New connections a time; the seal bounds them to {bounds.NEW_FLOWS_PER_SECOND}/s."
     )
-    bytes_out: Annotated[SizeRate | None, NotYet("bytes are counted in the audit log's close records")] = Field(
-        default=None, description="Bytes sent a time."
+    bytes_out: SizeRates | None = Field(default=None, description="Bytes sent a time; of several each holds.")
+    bytes_in: SizeRates | None = Field(default=None, description="Bytes received a time; of several each holds.")
+    names: CountRate | None = Field(
+        default=None,
+        description="Distinct names a time that no rule names exactly: under wildcards, or without a rule in audit "
+        f"mode. Of all names together {bounds.SYNTHETIC_NAMES} may ever be asked for.",
     )
-    bytes_in: Annotated[SizeRate | None, NotYet("bytes are counted in the audit log's close records")] = Field(
-        default=None, description="Bytes received a time."
-    )
-    names: Annotated[
-        Annotated[int | None, Field(ge=1, le=bounds.SYNTHETIC_NAMES)],
-        NotYet(f"a sandbox may ask for {bounds.SYNTHETIC_NAMES} distinct names"),
-    ] = Field(default=None, description="Distinct names ever asked for.")
     peek: Annotated[Seconds | None, Field(gt=0, le=120)] = Field(
         default=None, description="How long the first bytes may take; default 10s."
     )

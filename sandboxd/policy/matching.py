@@ -16,6 +16,7 @@ from sandboxd.policy.problems import PolicyError, Problem
 from sandboxd.policy.requests import Host
 from sandboxd.policy.rules import Policy, Rule
 from sandboxd.policy.times import Times
+from sandboxd.policy.units import Rate
 from sandboxd.settings import Pin
 
 
@@ -34,9 +35,13 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class CompiledLimits:
-    """Connections at once; seconds."""
+    """Connections at once; rates, of which each holds; seconds."""
 
     conns: int = bounds.FLOWS
+    new_conns: frozenset[Rate] = frozenset()
+    bytes_out: frozenset[Rate] = frozenset()
+    bytes_in: frozenset[Rate] = frozenset()
+    names: frozenset[Rate] = frozenset()
     peek: float = bounds.PEEK
     connect: float = bounds.CONNECT
     idle: float = bounds.IDLE
@@ -61,6 +66,10 @@ class CompiledEgress:
     may_be_soft: bool = False
     times: tuple[Times, ...] = ()
     by_tool: bool = False
+
+    def names_exactly(self, host: Host) -> bool:
+        """Whether some scope lists this very name: then only so many can be asked for as somebody wrote down."""
+        return any(host in scope.allow_hosts.exact for scope in self.scopes)
 
     @property
     def is_timed(self) -> bool:
@@ -142,6 +151,10 @@ def _compile_limits(policies: Sequence[Policy]) -> CompiledLimits:
     default = CompiledLimits()
     return CompiledLimits(
         conns=min([default.conns, *(each.conns for each in given if each.conns is not None)]),
+        new_conns=frozenset(each.new_conns for each in given if each.new_conns is not None),
+        bytes_out=frozenset(rate for each in given for rate in each.bytes_out or ()),
+        bytes_in=frozenset(rate for each in given for rate in each.bytes_in or ()),
+        names=frozenset(each.names for each in given if each.names is not None),
         peek=_narrowest([each.peek for each in given], default.peek),
         connect=_narrowest([each.connect for each in given], default.connect),
         idle=_narrowest([each.idle for each in given], default.idle),

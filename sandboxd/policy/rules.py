@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 from sandboxd.policy.addresses import IPV4_BLOCKS, IPV6_BLOCKS
 from sandboxd.policy.hosts import HostPattern
 from sandboxd.policy.requests import Proto
+from sandboxd.policy.units import Rate
 
 Network = IPv4Network | IPv6Network
 
@@ -112,10 +113,18 @@ def intercepts(rule: Rule) -> bool:
 
 
 class Bounds(Protocol):
-    """Connections at once, and seconds; None stands for "not said"."""
+    """Connections at once, rates, seconds; None stands for "not said"."""
 
     @property
     def conns(self) -> int | None: ...
+    @property
+    def new_conns(self) -> Rate | None: ...
+    @property
+    def bytes_out(self) -> tuple[Rate, ...] | None: ...
+    @property
+    def bytes_in(self) -> tuple[Rate, ...] | None: ...
+    @property
+    def names(self) -> Rate | None: ...
     @property
     def peek(self) -> float | None: ...
     @property

@@ -2,10 +2,16 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 NUMBER = r"(0|[1-9][0-9]{0,11})(\.[0-9]{1,6})?"
 DURATION_FORM = rf"^{NUMBER}(ms|s|m|h|d)$"
+SIZE_FORM = rf"^{NUMBER}(B|KiB|MiB|GiB|TiB)$"
+COUNT_RATE_FORM = r"^([1-9][0-9]{0,11})/(s|m|min|h|hour|d|day)$"
+SIZE_RATE_FORM = rf"^{NUMBER}(B|KiB|MiB|GiB|TiB)/(s|m|min|h|hour|d|day)$"
+BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_PER = {"s": 1, "m": 60, "min": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -21,6 +27,40 @@ def parse_scaled(text: str, form: str, units: Mapping[str, float], expected: str
 def parse_seconds(text: str) -> float:
     """A duration in seconds. Raises ValueError."""
     return parse_scaled(text, DURATION_FORM, _SECONDS, "a duration with its unit, such as 500ms, 10s, 5m, 2h or 7d")
+
+
+def parse_bytes(text: str) -> int:
+    """A size in bytes. Raises ValueError."""
+    return int(parse_scaled(text, SIZE_FORM, BYTES, "a size with its unit, such as 64KiB, 512MiB or 2GiB"))
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`amount` (of bytes or of events) in each `seconds`."""
+
+    amount: int
+    seconds: int
+
+    @property
+    def unit(self) -> str:
+        """As it is written."""
+        return next(unit for unit, seconds in _PER.items() if seconds == self.seconds)
+
+
+def parse_count_rate(text: str) -> Rate:
+    """`50/s`. Raises ValueError."""
+    found = re.fullmatch(COUNT_RATE_FORM, text)
+    if not found:
+        raise ValueError("expected a rate, such as 50/s, 100/min or 1000/day")
+    return Rate(int(found[1]), _PER[found[2]])
+
+
+def parse_size_rate(text: str) -> Rate:
+    """`2GiB/day`. Raises ValueError."""
+    size, _, per = text.partition("/")
+    if not re.fullmatch(SIZE_RATE_FORM, text) or not parse_bytes(size):
+        raise ValueError("expected an amount a time, such as 10MiB/min or 2GiB/day")
+    return Rate(parse_bytes(size), _PER[per])
 
 
 # RFC 3339, always with its offset: a time without one would mean something else on another host.

@@ -7,10 +7,10 @@ import ipaddress
 import json
 import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -28,21 +28,21 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from sandboxd.policy.rules import Network
 from sandboxd.policy.units import (
+    BYTES,
+    COUNT_RATE_FORM,
     DURATION_FORM,
     INSTANT_FORM,
-    NUMBER,
+    SIZE_FORM,
+    SIZE_RATE_FORM,
     TIME_OF_DAY_FORM,
+    Rate,
+    parse_bytes,
+    parse_count_rate,
     parse_instant,
-    parse_scaled,
     parse_seconds,
+    parse_size_rate,
     parse_time_of_day,
 )
-
-_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_PER = {"s": 1, "m": 60, "min": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
-_SIZE_FORM = rf"^{NUMBER}(B|KiB|MiB|GiB|TiB)$"
-_COUNT_RATE_FORM = r"^(0|[1-9][0-9]{0,11})/(s|m|min|h|hour|d|day)$"
-_SIZE_RATE_FORM = rf"^{NUMBER}(B|KiB|MiB|GiB|TiB)/(s|m|min|h|hour|d|day)$"
 
 
 def refuse(message: str, expected: str = "") -> PydanticCustomError:
@@ -119,58 +119,28 @@ def text_form(parse: Callable[[str], Any]) -> BeforeValidator:
 
     def read(value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, str):
-            return parse(value)
+            return _parsed(parse, value)
         if info.mode != "json":
             return value
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return parse(str(value))
+            return _parsed(parse, str(value))
         raise refuse("expected text")
 
     return BeforeValidator(read)
 
 
-def parse_duration(text: str) -> float:
-    """Seconds."""
+def _parsed(parse: Callable[[str], Any], text: str) -> Any:
+    """What `parse` says is wrong, as a validator's error."""
     try:
-        return parse_seconds(text)
+        return parse(text)
+    except PydanticCustomError:
+        raise
     except ValueError as error:
         raise refuse(str(error)) from None
-
-
-def parse_size(text: str) -> int:
-    """Bytes."""
-    try:
-        return int(parse_scaled(text, _SIZE_FORM, _BYTES, "a size with its unit, such as 64KiB, 512MiB or 2GiB"))
-    except ValueError as error:
-        raise refuse(str(error)) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """`amount` (of bytes or of events) in each `seconds`."""
-
-    amount: int
-    seconds: int
-
-
-def parse_count_rate(text: str) -> Rate:
-    """`50/s`."""
-    found = re.fullmatch(_COUNT_RATE_FORM, text)
-    if not found:
-        raise refuse("expected a rate, such as 50/s, 100/min or 1000/day")
-    return Rate(int(found[1]), _PER[found[2]])
-
-
-def parse_size_rate(text: str) -> Rate:
-    """`2GiB/day`."""
-    size, _, per = text.partition("/")
-    if not re.fullmatch(_SIZE_RATE_FORM, text):
-        raise refuse("expected an amount a time, such as 10MiB/min or 2GiB/day")
-    return Rate(parse_size(size), _PER[per])
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest form that `parse_duration` reads back."""
+    """The shortest form that `units.parse_seconds` reads back."""
     for unit, scale in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         if seconds >= scale and seconds % scale == 0:
             return f"{int(seconds // scale)}{unit}"
@@ -178,19 +148,19 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(size: int) -> str:
-    """The shortest form that `parse_size` reads back."""
-    for unit, scale in reversed(_BYTES.items()):
+    """The shortest form that `units.parse_bytes` reads back."""
+    for unit, scale in reversed(BYTES.items()):
         if size >= scale and size % scale == 0:
             return f"{size // scale}{unit}"
     return f"{size}B"
 
 
 def _format_rate(rate: Rate) -> str:
-    return f"{rate.amount}/{next(unit for unit, seconds in _PER.items() if seconds == rate.seconds)}"
+    return f"{rate.amount}/{rate.unit}"
 
 
-def _format_size_rate(rate: Rate) -> str:
-    return f"{rate.amount}B/{next(unit for unit, seconds in _PER.items() if seconds == rate.seconds)}"
+def _format_size_rates(rates: Sequence[Rate]) -> list[str]:
+    return [f"{rate.amount}B/{rate.unit}" for rate in rates]
 
 
 def _json_form(pattern: str, *examples: str) -> WithJsonSchema:
@@ -202,23 +172,9 @@ def written(form: Callable[[Any], str]) -> PlainSerializer:
 
 
 Seconds = Annotated[
-    float, text_form(parse_duration), written(format_duration), _json_form(DURATION_FORM, "10s", "5m")
+    float, text_form(parse_seconds), written(format_duration), _json_form(DURATION_FORM, "10s", "5m")
 ]  # fmt: skip
-Bytes = Annotated[int, text_form(parse_size), written(format_size), _json_form(_SIZE_FORM, "64MiB", "2GiB")]
-
-
-def _instant(text: str) -> float:
-    try:
-        return parse_instant(text)
-    except ValueError as error:
-        raise refuse(str(error)) from None
-
-
-def _time_of_day(text: str) -> int:
-    try:
-        return parse_time_of_day(text)
-    except ValueError as error:
-        raise refuse(str(error)) from None
+Bytes = Annotated[int, text_form(parse_bytes), written(format_size), _json_form(SIZE_FORM, "64MiB", "2GiB")]
 
 
 def _format_instant(seconds: float) -> str:
@@ -230,10 +186,10 @@ def _format_time_of_day(minutes: int) -> str:
 
 
 Instant = Annotated[
-    float, text_form(_instant), written(_format_instant), _json_form(INSTANT_FORM, "2026-12-31T18:00:00Z")
+    float, text_form(parse_instant), written(_format_instant), _json_form(INSTANT_FORM, "2026-12-31T18:00:00Z")
 ]  # fmt: skip
 TimeOfDay = Annotated[
-    int, text_form(_time_of_day), written(_format_time_of_day), _json_form(TIME_OF_DAY_FORM, "09:00", "17:30")
+    int, text_form(parse_time_of_day), written(_format_time_of_day), _json_form(TIME_OF_DAY_FORM, "09:00", "17:30")
 ]  # fmt: skip
 
 
@@ -245,10 +201,32 @@ class _RateSchema:
 
 
 CountRate = Annotated[
-    Rate, _RateSchema(), text_form(parse_count_rate), written(_format_rate), _json_form(_COUNT_RATE_FORM, "50/s")
+    Rate, _RateSchema(), text_form(parse_count_rate), written(_format_rate), _json_form(COUNT_RATE_FORM, "50/s")
 ]  # fmt: skip
-SizeRate = Annotated[
-    Rate, _RateSchema(), text_form(parse_size_rate), written(_format_size_rate), _json_form(_SIZE_RATE_FORM, "2GiB/day")
+
+
+def _size_rates(value: Any) -> Any:
+    """One text, or a list of them."""
+    if isinstance(value, str):
+        value = (value,)
+    if not isinstance(value, list | tuple) or not value:
+        raise refuse("expected an amount a time, such as 2GiB/day, or a list of them")
+    given = cast(Sequence[Any], value)
+    return tuple(_parsed(parse_size_rate, each) if isinstance(each, str) else each for each in given)
+
+
+class _RatesSchema:
+    """Lets pydantic hold the rates that the text form made."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.tuple_variable_schema(core_schema.is_instance_schema(Rate), min_length=1)
+
+
+_SIZE_RATE_JSON = {"type": "string", "pattern": SIZE_RATE_FORM, "examples": ["2GiB/day"]}
+SizeRates = Annotated[
+    tuple[Rate, ...], _RatesSchema(), BeforeValidator(_size_rates),
+    PlainSerializer(_format_size_rates, return_type=list[str], when_used="json"),
+    WithJsonSchema({"anyOf": [_SIZE_RATE_JSON, {"type": "array", "items": _SIZE_RATE_JSON, "minItems": 1}]}),
 ]  # fmt: skip
 
 

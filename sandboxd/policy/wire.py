@@ -15,7 +15,15 @@ from sandboxd.policy.hosts import HostPattern
 from sandboxd.policy.origins import Origin, parse_origin
 from sandboxd.policy.requests import Proto
 from sandboxd.policy.rules import Network
-from sandboxd.policy.units import DAYS, parse_instant, parse_seconds, parse_time_of_day
+from sandboxd.policy.units import (
+    DAYS,
+    Rate,
+    parse_count_rate,
+    parse_instant,
+    parse_seconds,
+    parse_size_rate,
+    parse_time_of_day,
+)
 
 _ORIGIN_SCHEMES = ("https", "http")
 _PROTOCOLS = ("tls", "http", "ssh", "postgres", "tcp")
@@ -94,6 +102,10 @@ class WireBounds:
     """As `rules.Bounds`."""
 
     conns: int | None
+    new_conns: Rate | None
+    bytes_out: tuple[Rate, ...] | None
+    bytes_in: tuple[Rate, ...] | None
+    names: Rate | None
     peek: float | None
     connect: float | None
     idle: float | None
@@ -229,11 +241,18 @@ def _origin_rule(text: str) -> WireRule:
 def _bounds(value: object) -> WireBounds | None:
     if value is None:
         return None
-    given = _table(value, "limits", "conns", "peek", "connect", "idle")
+    given = _table(value, "limits", "conns", "new_conns", "bytes_out", "bytes_in", "names", "peek", "connect", "idle")
     conns = given.get("conns")
     if conns is not None and (type(conns) is not int or conns < 1):
         raise WireError("limits.conns: expected a number of connections")
-    return WireBounds(conns, *(_seconds(given, key) for key in ("peek", "connect", "idle")))
+    return WireBounds(
+        conns,
+        _count_rate(given, "new_conns"),
+        _size_rates(given, "bytes_out"),
+        _size_rates(given, "bytes_in"),
+        _count_rate(given, "names"),
+        *(_seconds(given, key) for key in ("peek", "connect", "idle")),
+    )
 
 
 # --- values ---------------------------------------------------------------------------------------------------
@@ -299,3 +318,13 @@ def _ports(place: Mapping[str, Any], where: str) -> tuple[int, ...] | None:
 def _seconds(table: Mapping[str, Any], key: str) -> float | None:
     value = table.get(key)
     return None if value is None else parse_seconds(_text(value, f"limits.{key}"))
+
+
+def _count_rate(table: Mapping[str, Any], key: str) -> Rate | None:
+    value = table.get(key)
+    return None if value is None else parse_count_rate(_text(value, f"limits.{key}"))
+
+
+def _size_rates(table: Mapping[str, Any], key: str) -> tuple[Rate, ...] | None:
+    texts = _texts(table, key)
+    return None if texts is None else tuple(map(parse_size_rate, texts))

@@ -12,6 +12,7 @@ from sandboxd.audit.events import Destination, Event, Sink, SinkError, Subject
 from sandboxd.clock import Clock
 from sandboxd.egress.denials import explain
 from sandboxd.egress.gateway.names import NamesExhaustedError, SyntheticNames
+from sandboxd.egress.quotas import Quotas
 from sandboxd.egress.wire.dns import BadQuery, ExtendedError, Query, Rcode, Type, build_reply, parse_query
 from sandboxd.policy.decide import decide
 from sandboxd.policy.hosts import InvalidHostError, audit_name, canonical_host
@@ -29,11 +30,14 @@ class NameServer:
     def __init__(
         self,
         names: SyntheticNames,
+        quotas: Quotas,
         sink: Sink,
         clock: Clock,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._names = names
+        self._quotas = quotas
+        self._monotonic = monotonic
         self._sink = sink
         self._clock = clock
         self._rate = QueryRate(monotonic)
@@ -67,7 +71,7 @@ class NameServer:
         addresses: list[bytes] = []
         if host is not None and decision.allowed:
             if query.qtype == Type.A:
-                decision, addresses = self._place(host, decision)
+                decision, addresses = self._place(host, decision, policy)
             elif query.qtype != Type.AAAA:
                 decision = _refusal(Reason.DNS_QTYPE, decision)
         rcode = _rcode(decision)
@@ -80,7 +84,9 @@ class NameServer:
         """Where names come and go with calls, a remembered answer would outlive them by more than a moment."""
         return 1 if policy.by_tool else TTL
 
-    def _place(self, host: Host, decision: Decision) -> tuple[Decision, list[bytes]]:
+    def _place(self, host: Host, decision: Decision, policy: CompiledEgress) -> tuple[Decision, list[bytes]]:
+        if not policy.names_exactly(host) and not self._quotas.know(host, self._monotonic()):
+            return _refusal(Reason.QUOTA_NAMES, decision), []
         try:
             return decision, [self._names.address_of(host)]
         except NamesExhaustedError:

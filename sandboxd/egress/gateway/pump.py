@@ -54,6 +54,7 @@ from sandboxd.egress.gateway.dialer import DialError, dial
 from sandboxd.egress.gateway.end import End, EndCalls
 from sandboxd.egress.gateway.resolver import ResolveError, ResolverShare
 from sandboxd.egress.gateway.secured import HandshakeCalls, Secured
+from sandboxd.egress.quotas import Allowances, Quotas
 from sandboxd.policy.matching import CompiledEgress
 from sandboxd.reasons import Reason
 
@@ -78,6 +79,7 @@ class Surroundings:
     loop: asyncio.AbstractEventLoop
     sink: Sink
     resolver: ResolverShare
+    quotas: Quotas
     certificates: Certificates
     ended: Callable[["Pump"], None]
 
@@ -173,9 +175,11 @@ class Pump:
             case Record(event):
                 self._around.sink.emit(event)
             case ToClient(data):
-                self._client.send(data)
+                if self._upstream is None or self._take(self._around.quotas.bytes_in, len(data)):
+                    self._client.send(data)
             case ToUpstream(data):
-                self._outside.send(data)
+                if self._take(self._around.quotas.bytes_out, len(data)):
+                    self._outside.send(data)
             case EofClient():
                 self._client.finish()
             case EofUpstream():
@@ -197,6 +201,15 @@ class Pump:
                 self._stop_timer(timer)
             case Close(reset):
                 self._close(reset=reset)
+
+    def _take(self, allowances: Allowances, count: int) -> bool:
+        """Whether so many bytes may pass, which are counted; else the connection ends."""
+        now = self._loop.time()
+        if allowances.bounded and allowances.left(now) < count:
+            self.revoke(Reason.QUOTA_BYTES)
+            return False
+        allowances.take(count, now)
+        return True
 
     # --- outward -------------------------------------------------------------------------------------------------
 
@@ -282,6 +295,8 @@ class Pump:
             upstream,
             idle,
             self._splice_ended,
+            out=self._around.quotas.bytes_out,
+            back=self._around.quotas.bytes_in,
             to_client=to_client,
             to_upstream=to_upstream,
             client_ended=client_ended,

@@ -28,6 +28,7 @@ from sandboxd.egress.gateway.resolver import Resolver, ResolverShare
 from sandboxd.egress.gateway.upstream_tls import UpstreamTls
 from sandboxd.egress.gateway.watch import TimeWatch
 from sandboxd.egress.ledger import Ledger
+from sandboxd.egress.quotas import Quotas
 from sandboxd.egress.vault import HeldSecret, Vault
 from sandboxd.policy.matching import CompiledEgress
 from sandboxd.policy.requests import Decision, Target
@@ -148,7 +149,8 @@ class Sandbox:
         self.vault = Vault()
         self._pumps: set[Pump] = set()
         self._share: ResolverShare = equipment.resolver.share()
-        self._server = NameServer(self._names, equipment.sink, equipment.clock)
+        self._quotas = Quotas()
+        self._server = NameServer(self._names, self._quotas, equipment.sink, equipment.clock)
         self._watch = TimeWatch(equipment.loop, equipment.clock, lambda: self._judge_again(Reason.EXPIRED))
         self._listeners: tuple[Listener | UdpQueries | TcpQueries, ...] = ()
 
@@ -182,6 +184,7 @@ class Sandbox:
             raise AlreadyRegisteredError
         self._registration = registration
         self.vault.fill(registration.secrets)
+        self._quotas.follow(registration.policy.limits)
         self._attend()
         self._watch.follow(registration.policy)
         self._judge_again(Reason.POLICY_REVOKED)
@@ -243,6 +246,8 @@ class Sandbox:
             self._answer_canary(sock, registration)
         elif len(self._pumps) >= registration.policy.limits.conns:
             self._refuse(sock, registration, destination, Reason.QUOTA_CONNS, "too many connections at once")
+        elif exhausted := self._quotas.admit(self._loop.time()):
+            self._refuse(sock, registration, destination, exhausted, "a quota is used up")
         else:
             self._pump(sock, registration, self._target(destination))
 
@@ -259,7 +264,7 @@ class Sandbox:
             *(self._calls.tools, self.vault),
         )
         certificates = registration.certificates
-        around = Surroundings(self._loop, equipment.sink, self._share, certificates, self._pumps.discard)
+        around = Surroundings(self._loop, equipment.sink, self._share, self._quotas, certificates, self._pumps.discard)
         pump = Pump(around, sock, flow)
         self._pumps.add(pump)
         pump.start()

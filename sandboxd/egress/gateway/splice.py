@@ -13,8 +13,9 @@ from typing import Literal
 
 from sandboxd import limits
 from sandboxd.egress.gateway.pipes import Pipe, Pipes
+from sandboxd.egress.quotas import Allowances
 
-How = Literal["eof", "client_lost", "upstream_lost", "idle"]
+How = Literal["eof", "client_lost", "upstream_lost", "idle", "quota"]
 
 _FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
 # Pipes full moved before others get their turn.
@@ -31,8 +32,10 @@ class _Half:
         source: socket.socket,
         sink: socket.socket,
         first: bytes,
+        allowances: Allowances,
         lost: Callable[[socket.socket], None],
         finished: Callable[[], None],
+        exhausted: Callable[[], None],
     ) -> None:
         self.bytes = 0
         self.done = False
@@ -46,6 +49,8 @@ class _Half:
         self._first = memoryview(first)
         self._pipe: Pipe | None = None
         self._ended = False
+        self._allowances = allowances
+        self._exhausted = exhausted
         self._lost = lost
         self._finished = finished
 
@@ -105,9 +110,14 @@ class _Half:
         """Whether the sink took everything; else the source waits for it."""
         try:
             while pipe.held:
-                sent = os.splice(pipe.reader, self._to, pipe.held, flags=_FLAGS)
+                room = self._room(pipe.held)
+                if not room:
+                    self._exhausted()
+                    return False
+                sent = os.splice(pipe.reader, self._to, room, flags=_FLAGS)
                 pipe.held -= sent
                 self.bytes += sent
+                self._allowances.take(sent, self._loop.time())
         except (BlockingIOError, InterruptedError):
             self._loop.remove_reader(self._from)
             self._loop.add_writer(self._to, self._writable)
@@ -116,6 +126,10 @@ class _Half:
             self._lost(self._sink)
             return False
         return True
+
+    def _room(self, wanted: int) -> int:
+        """How many of these bytes the quota lets pass now."""
+        return min(wanted, self._allowances.left(self._loop.time())) if self._allowances.bounded else wanted
 
     def _writable(self) -> None:
         self.active = self._loop.time()
@@ -142,7 +156,8 @@ class _Half:
 
 
 class Splice:
-    """Both directions until both have ended, one end broke, or nothing passed for `idle` seconds: then `ended(how)`.
+    """Both directions until both have ended, one end broke, nothing passed for `idle` seconds, or a quota is used up:
+    then `ended(how)`. What passes is taken from `out` and `back`.
 
     `to_client` and `to_upstream` are bytes that were queued before and go first, not counted again. `client_ended`:
     the client's end was seen already. The sockets, non-blocking, stay the caller's.
@@ -156,6 +171,8 @@ class Splice:
         idle: float,
         ended: Callable[[How], None],
         *,
+        out: Allowances,
+        back: Allowances,
         to_client: bytes = b"",
         to_upstream: bytes = b"",
         client_ended: bool = False,
@@ -165,8 +182,9 @@ class Splice:
         self._idle = idle
         self._ended = ended
         self._client_ended = client_ended
-        self._out = _Half(loop, client, upstream, to_upstream, self._lost, self._half_finished)
-        self._in = _Half(loop, upstream, client, to_client, self._lost, self._half_finished)
+        calls = (self._lost, self._half_finished, lambda: self._end("quota"))
+        self._out = _Half(loop, client, upstream, to_upstream, out, *calls)
+        self._in = _Half(loop, upstream, client, to_client, back, *calls)
         self._over = False
         self._timer: asyncio.TimerHandle | None = None
 

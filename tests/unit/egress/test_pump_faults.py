@@ -9,6 +9,7 @@ from sandboxd import ids
 from sandboxd.audit.events import Event, Subject
 from sandboxd.egress.flow import Flow
 from sandboxd.egress.gateway.pump import Pump, Surroundings
+from sandboxd.egress.quotas import Quotas
 from sandboxd.policy.hosts import canonical_host
 from sandboxd.policy.requests import Target
 from sandboxd.reasons import Reason
@@ -52,7 +53,7 @@ async def _one_connection(records: Records) -> None:
     inside.setblocking(False)
     flow = Flow(rules, target, Subject("t", "a", "s", "w"), ids.ulid, lambda: 0.0, lambda _: False)
     over = asyncio.Event()
-    around = Surroundings(loop, records, BrokenResolver(), None, lambda _: over.set())  # type: ignore[arg-type]
+    around = Surroundings(loop, records, BrokenResolver(), Quotas(), None, lambda _: over.set())  # type: ignore[arg-type]
     Pump(around, accepted, flow).start()
     await over.wait()
     with inside, pytest.raises(ConnectionResetError):

@@ -36,7 +36,10 @@ def facts(policy: Policy) -> list[object]:
         options = rule.proto, tls, requests, rule.allow_private, rule.mode, secrets, times, rule.tools
         told.append((rule.id, rule.action, rule.workloads, rule.to.hosts, rule.to.cidrs, rule.to.ports, *options))
     limits = policy.limits
-    return [*told, policy.mode, None if limits is None else (limits.conns, limits.peek, limits.connect, limits.idle)]
+    if limits is None:
+        return [*told, policy.mode, None]
+    rates = limits.new_conns, limits.bytes_out, limits.bytes_in, limits.names
+    return [*told, policy.mode, (limits.conns, *rates, limits.peek, limits.connect, limits.idle)]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -53,6 +56,8 @@ def test_every_example_reads_alike(example: Path) -> None:
         {},
         {"rules": []},
         {"mode": "offline"},
+        {"limits": {"new_conns": "50/s", "bytes_out": "2GiB/day", "names": "100/min"}},
+        {"limits": {"bytes_out": ["10MiB/min", "2GiB/day"], "bytes_in": ["1.5KiB/s"]}},
         {"rules": [RULE | {"proto": proto} for proto in ("ssh", "postgres", "tcp")]},
         {"mode": "audit", "rules": [RULE | {"mode": "enforce"}]},
         {"rules": [RULE | {"mode": "audit"}]},
@@ -109,7 +114,11 @@ def test_short_forms_read_alike() -> None:
         {"limits": {"conns": True}},
         {"limits": {"idle": 5}},
         {"limits": {"idle": "5"}},
-        {"limits": {"bytes_out": "1GiB/day"}},
+        {"limits": {"bytes_out": "1GiB"}},
+        {"limits": {"bytes_out": []}},
+        {"limits": {"bytes_in": ["0B/s"]}},
+        {"limits": {"new_conns": 5}},
+        {"limits": {"names": "5"}},
         {"rules": [RULE | {"surplus": 1}]},
         {"rules": [RULE | {"action": "ask"}]},
         {"rules": [RULE | {"proto": "smtp"}]},

@@ -6,6 +6,7 @@ from sandboxd import limits
 from sandboxd.clock import SystemClock
 from sandboxd.egress.gateway.name_server import NameServer, QueryRate
 from sandboxd.egress.gateway.names import SyntheticNames
+from sandboxd.egress.quotas import Quotas
 from tests.kit import dns_client
 from tests.kit.playbook import SUBJECT, allow, deny, policy
 from tests.kit.sinks import MemorySink
@@ -24,7 +25,8 @@ class Asked:
         self.now = 0.0
         self.sink = MemorySink()
         self.names = SyntheticNames("sb-1", limit)
-        self.server = NameServer(self.names, self.sink, SystemClock(), lambda: self.now)
+        self.quotas = Quotas()
+        self.server = NameServer(self.names, self.quotas, self.sink, SystemClock(), lambda: self.now)
         self.server.serve(SUBJECT, RULES)
 
     def __call__(self, name: str | bytes, qtype: int = 1) -> dns_client.Answer:
@@ -118,3 +120,22 @@ def test_nobody_served_no_answer(ask: Asked) -> None:
     ask.server.stop()
     assert ask.server.answer(dns_client.question(NAME)) == b""
     assert ask.sink.events == []
+
+
+def test_names_under_a_wildcard_are_counted_against_the_quota(ask: Asked) -> None:
+    limited = policy(allow({"hosts": [NAME, "**.wild.example.com"], "ports": [443]}, "tls"), limits={"names": "2/min"})
+    ask.quotas.follow(limited.limits)
+    ask.server.serve(SUBJECT, limited)
+    names = ("a.wild.example.com", "b.wild.example.com", "a.wild.example.com", "c.wild.example.com", NAME)
+    assert [ask(name).rcode for name in names] == [NOERROR, NOERROR, NOERROR, REFUSED, NOERROR]
+    refused = [record.destination.host for record in ask.sink.events if record.reason == "quota_names"]
+    assert refused == ["c.wild.example.com"]
+    ask.now = 61.0
+    assert ask("c.wild.example.com").rcode == NOERROR
+
+
+def test_names_that_only_audit_mode_lets_through_are_counted(ask: Asked) -> None:
+    limited = policy(mode="audit", limits={"names": "1/min"})
+    ask.quotas.follow(limited.limits)
+    ask.server.serve(SUBJECT, limited)
+    assert [ask(name).rcode for name in ("a.example", "b.example")] == [NOERROR, REFUSED]

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sandboxd.egress.gateway.splice import Splice
+from sandboxd.egress.quotas import Allowances
+from sandboxd.policy.units import Rate
 
 Body = Callable[["Pair"], Awaitable[None]]
 
@@ -20,6 +22,7 @@ class Pair:
         self.outside, self._upstream = socket.socketpair()
         for sock in (self.inside, self.outside, self._client, self._upstream):
             sock.setblocking(False)
+        self.out, self.back = Allowances(), Allowances()
         self.ended: asyncio.Future[str] = self.loop.create_future()
         idle = float(options.pop("idle", 60))  # type: ignore[arg-type]
         self.splice = Splice(
@@ -28,6 +31,8 @@ class Pair:
             self._upstream,
             idle,
             self.ended.set_result,
+            out=self.out,
+            back=self.back,
             **options,  # type: ignore[arg-type]
         )
         self.splice.start()
@@ -132,5 +137,41 @@ def test_after_stop_nothing_passes() -> None:
         with pytest.raises(BlockingIOError):
             pair.outside.recv(1)
         assert not pair.ended.done()
+
+    run(body)
+
+
+def test_not_a_byte_more_than_the_quota_passes() -> None:
+    async def body(pair: Pair) -> None:
+        pair.out.follow([Rate(1000, 86400)])
+        await pair.loop.sock_sendall(pair.inside, b"x" * 1500)
+        assert await pair.ended == "quota"
+        assert await pair.receive(pair.outside, 1000) == b"x" * 1000
+        with pytest.raises(BlockingIOError):
+            pair.outside.recv(1)
+        assert (pair.splice.bytes_out, pair.out.left(pair.loop.time())) == (1000, 0)
+
+    run(body)
+
+
+def test_each_direction_has_its_own_quota() -> None:
+    async def body(pair: Pair) -> None:
+        pair.back.follow([Rate(10, 86400)])
+        await pair.loop.sock_sendall(pair.inside, b"x" * 1500)
+        assert await pair.receive(pair.outside, 1500) == b"x" * 1500
+        await pair.loop.sock_sendall(pair.outside, b"y" * 11)
+        assert await pair.ended == "quota"
+        assert pair.splice.bytes_in == 10
+
+    run(body)
+
+
+def test_what_one_connection_used_up_ends_another() -> None:
+    async def body(pair: Pair) -> None:
+        pair.out.follow([Rate(10, 86400)])
+        pair.out.take(10, pair.loop.time())
+        await pair.loop.sock_sendall(pair.inside, b"x")
+        assert await pair.ended == "quota"
+        assert pair.splice.bytes_out == 0
 
     run(body)
