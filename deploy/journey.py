@@ -163,7 +163,7 @@ def main() -> int:
         report.section(f"mcp-server-fetch, sealed: may reach {ALLOWED} only")
         anyio.run(meet_fetch, report, server(policy, "fetch", pins))
         check_site(report, site)
-        report.section("sandboxd audit ls --agent demo (before a sandbox_start: the seal, tried from inside)")
+        report.section("sandboxd audit ls --agent demo (demo/probe: the seal, tried from inside before each start)")
         print(sandboxd("audit", "ls", "--agent", "demo", "--since", since), end="")
         report.section("the same in an MCP client's configuration, once that policy is in /etc/sandboxd/policy.yaml")
         print(configuration(Path("/etc/sandboxd/policy.yaml"), []))

@@ -56,10 +56,17 @@ class Registration:
         still holds, here and for every later gateway."""
         with self._lock:
             before = self._register
-            revised = replace(before, policies=policies, hash=hash, revision=before.revision + 1)
-            self._ask_again(revised)
-            self._register = revised
-            return revised.revision
+            self._replace(replace(before, policies=policies, hash=hash, revision=before.revision + 1))
+            return self._register.revision
+
+    def name(self, workload: str) -> None:
+        """From here on what the sandbox does is this workload's. Raises SandboxdError."""
+        with self._lock:
+            self._replace(replace(self._register, workload=workload))
+
+    def _replace(self, register: Register) -> None:
+        self._ask_again(register)
+        self._register = register
 
     def close(self) -> None:
         """The sandbox is over: what it still had is reset. Idempotent."""

@@ -93,6 +93,15 @@ def test_a_life() -> None:
     assert world.reports == []
 
 
+def test_what_the_trial_of_the_seal_does_is_not_the_workloads() -> None:
+    from sandboxd.egress.control import Register
+
+    world = FakeWorld()
+    with world.open():
+        registered = [m.workload for m in list(world.gateways.seen.queue) if isinstance(m, Register)]
+    assert registered == ["probe", SPEC.workload]
+
+
 @pytest.mark.parametrize("step", ["create", "lease", "start", "seal", "probe"])
 def test_a_failure_on_the_way_undoes_all(step: str) -> None:
     world = FakeWorld(fail=step)
