@@ -111,7 +111,7 @@ def receive(sock: socket.socket, known: Registry) -> tuple[Any, list[int]] | Non
         body = _exactly(sock, length, fds)
         if body is None:
             raise ChannelError("the peer closed in the middle of a message")
-        return _parse(body, known), fds
+        return parse(body, known), fds
     except BaseException:
         for fd in fds:
             with contextlib.suppress(OSError):
@@ -135,7 +135,8 @@ def _exactly(sock: socket.socket, count: int, fds: list[int]) -> bytes | None:
     return bytes(data)
 
 
-def _parse(body: bytes, known: Registry) -> Any:
+def parse(body: bytes, known: Registry) -> Any:
+    """The message that a frame's body is. Raises ChannelError."""
     try:
         name, fields = json.loads(body)
     except (ValueError, TypeError, RecursionError) as error:

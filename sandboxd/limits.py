@@ -66,6 +66,10 @@ SYNTHETIC_NAMES = 4096
 CALLS = 256
 CALLS_NAMED = 32
 CALL_TEXT = 128
+# Denials that a tool's result names, and that are told on stderr; a name or rule of one has so many characters.
+DENIALS_NAMED = 10
+DENIALS_SAID = 200
+DENIED_TEXT = 300
 
 # Audit: records waiting for the disk; past it new connections wait, then are refused.
 AUDIT_QUEUE = 8192

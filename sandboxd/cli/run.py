@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandboxd import ids
 from sandboxd.cli.processes import StateLeases, end_processes, give_up_root
+from sandboxd.cli.run_calls import open_calls
 from sandboxd.cli.run_options import RunOptions, parse_run
 from sandboxd.controller.environment import make_environment, parse_workspace
 from sandboxd.controller.plan import Plan, Wanted, plan_command, plan_document
@@ -49,7 +50,7 @@ def run_command(arguments: Sequence[str], settings: Settings, warden: WardenClie
         directories = (mount.source for mount in plan.mounts)
         give_up_root(settings, warden, directories=directories, images=(order.name,) if order else ())
         with open_state(settings.state_database) as state:
-            return _run(plan, secrets, scope, options.raw, client, StateLeases(state), warden, order, reload)
+            return _run(plan, secrets, scope, _Manner(options), client, StateLeases(state), warden, order, reload)
     finally:
         end_processes(warden)
 
@@ -139,11 +140,20 @@ def _size(text: str) -> int:
         raise UsageError(f"--memory {text}: not a size", hint="expected such as 512MiB or 2GiB") from None
 
 
+class _Manner:
+    """How the relay goes about it."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self.raw = options.raw
+        self.annotate = options.annotate
+        self.short_form = options.policy is None
+
+
 def _run(
     plan: Plan,
     secrets: tuple[Secret, ...],
     scope: Scope,
-    raw: bool,
+    manner: _Manner,
     client: ClientEnds,
     leases: Leases,
     warden: WardenClient,
@@ -165,7 +175,7 @@ def _run(
     with open_sandbox(warden, spec, scope, leases, say) as sandbox:
         say(describe(plan, spec.image, command))
         with reload.following(sandbox, say) if reload else contextlib.nullcontext():
-            return _relay(sandbox, command, environment, plan.cwd, raw, client)
+            return _relay(sandbox, plan, command, environment, manner, client)
 
 
 def _order_package(plan: Plan, warden: WardenClient) -> "Order | None":
@@ -211,14 +221,26 @@ def _find_image(plan: Plan, warden: WardenClient) -> tuple[ImageInfo, tuple[str,
 
 
 def _relay(
-    sandbox: Sandbox, command: Sequence[str], environment: dict[str, str], cwd: str, raw: bool, client: ClientEnds
+    sandbox: Sandbox,
+    plan: Plan,
+    command: Sequence[str],
+    environment: dict[str, str],
+    manner: _Manner,
+    client: ClientEnds,
 ) -> int:
-    streams = sandbox.launch(command, environment, cwd)
-    try:
-        with forwarded_signals() as signals:
-            exited = Relay(streams, client, sandbox, raw=raw).run(signals)
-    finally:
-        close_streams(streams)
+    with open_calls(
+        sandbox,
+        client.stderr,
+        prefix=plan.tool_prefix,
+        annotate=manner.annotate,
+        short_form=manner.short_form,
+    ) as calls:
+        streams = sandbox.launch(command, environment, plan.cwd)
+        try:
+            with forwarded_signals() as signals:
+                exited = Relay(streams, client, sandbox, raw=manner.raw, calls=calls).run(signals)
+        finally:
+            close_streams(streams)
     sandbox.ended(exited)
     _say_end(exited, sandbox.spec)
     return exited.code

@@ -44,6 +44,7 @@ class RunOptions:
     cpus: float | None
     pids: int | None
     raw: bool
+    annotate: bool
     unix_sockets: bool | None
     command: tuple[str, ...]
 
@@ -96,6 +97,12 @@ def run_parser() -> argparse.ArgumentParser:
     _list(what, "--env", "NAME=VALUE", "set a variable of its environment")
     _list(what, "--secret", "NAME[=env:VAR|file:PATH]", "the same from here, without showing on a command line")
     what.add_argument("--raw", action="store_true", help="relay bytes instead of MCP messages")
+    what.add_argument(
+        "--no-annotate",
+        dest="annotate",
+        action="store_false",
+        help="leave results of tools as they are: without this they say which hosts were refused meanwhile",
+    )
     bounds = parser.add_argument_group("how it is held")
     bounds.add_argument("--runtime", action=_Once, metavar="R", help="runc (default) or runsc (gVisor)")
     bounds.add_argument("--memory", action=_Once, metavar="SIZE", help="512MiB by default")
@@ -129,6 +136,7 @@ def parse_run(arguments: Sequence[str]) -> RunOptions:
         cpus=found.cpus,
         pids=found.pids,
         raw=found.raw,
+        annotate=found.annotate,
         unix_sockets=found.unix_sockets,
         command=tuple(command[1:] if command[:1] == ["--"] else command),
     )

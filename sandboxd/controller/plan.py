@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandboxd.controller.environment import HOME
 from sandboxd.errors import UsageError
+from sandboxd.policy.tools import tool_prefix
 from sandboxd.warden.protocol import Mount, Resources, Runtime
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Wanted:
 class Plan:
     """All of a run but its secrets' values. `package`: an image to be built from it first, `constraints` and
     `scripts` with it, and `command` the arguments of its `program` (None: its own). `secrets`: secret → variable.
-    `command` empty without a package: the image's own."""
+    `command` empty without a package: the image's own. `tool_prefix`: what makes a tool's own name its final one."""
 
     agent: str
     workload: str
@@ -65,6 +66,7 @@ class Plan:
     unix_sockets: bool = True
     cwd: str = HOME
     policies: "tuple[EgressPolicy | AllowPolicy, ...]" = ()
+    tool_prefix: str = ""
 
     @property
     def wire(self) -> tuple[dict[str, Any], ...]:
@@ -148,6 +150,7 @@ def plan_server(document: "PolicyDocument", name: str, wanted: Wanted, secrets: 
         unix_sockets=_unix_sockets(server.unix_sockets, document.unix_sockets, mounts),
         cwd=server.cwd or (mounts[0].target if mounts else HOME),
         policies=document.scopes(name),
+        tool_prefix=tool_prefix(name),
     )
 
 

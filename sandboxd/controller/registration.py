@@ -10,12 +10,12 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sandboxd import channel, limits
-from sandboxd.egress.control import REPLIES, Failed, Flush, RecordSandbox, Register
+from sandboxd.egress.control import REPLIES, Call, Calls, Failed, Flush, RecordSandbox, Register, Watch
 from sandboxd.errors import SandboxdError
 
 Connect = Callable[[], socket.socket]
@@ -29,6 +29,8 @@ class Registration:
         self._register = register
         self._lock = threading.RLock()  # over the connection: one request and its answer
         self._session: socket.socket | None = None
+        self._calls: dict[str, Call] = {}  # in flight
+        self._hear: Callable[[socket.socket], None] | None = None
         self._closed = threading.Event()
         self._first = threading.Event()
         self._failure: SandboxdError | None = None
@@ -68,6 +70,29 @@ class Registration:
         self._ask_again(register)
         self._register = register
 
+    @property
+    def by_tool(self) -> bool:
+        """Whether the policy has rules that are open during calls only."""
+        rules = (rule for policy in self._register.policies for rule in policy.get("rules", ()))
+        return any("tools" in rule for rule in rules)
+
+    def change_calls(self, started: Sequence[Call], ended: Sequence[str]) -> None:
+        """Tool calls began and ended; returns once the gateway knows, and every later one will. Raises
+        SandboxdError."""
+        with self._lock:
+            self._calls.update((call.id, call) for call in started)
+            for id_ in ended:
+                self._calls.pop(id_, None)
+            self._ask_again(Calls(self._register.sandbox, tuple(started), tuple(ended)))
+
+    def listen(self, hear: Callable[[socket.socket], None] | None) -> None:
+        """`hear` gets a connection, its own, on which denials come; another one from each later gateway. None: nobody
+        is told any more. Raises SandboxdError."""
+        with self._lock:
+            self._hear = hear
+            if hear is not None:
+                self._watch()
+
     def close(self) -> None:
         """The sandbox is over: what it still had is reset. Idempotent."""
         self._closed.set()
@@ -106,11 +131,30 @@ class Registration:
                 session.settimeout(limits.GATEWAY_REGISTER)  # a gateway that is silent is as good as dead
                 try:
                     _ask(session, self._register)
+                    self._continue(session)
                 except BaseException:
                     session.close()
                     raise
                 self._session = session
             return self._session
+
+    def _continue(self, session: socket.socket) -> None:
+        """What a new gateway must know of a workload that runs already."""
+        if self._calls:
+            _ask(session, Calls(self._register.sandbox, tuple(self._calls.values())))
+        if self._hear is not None:
+            self._watch()
+
+    def _watch(self) -> None:
+        assert self._hear is not None
+        sock = self._connect()
+        sock.settimeout(limits.GATEWAY_REGISTER)
+        try:
+            _ask(sock, Watch(self._register.sandbox, self._register.canary))
+        except BaseException:
+            sock.close()
+            raise
+        self._hear(sock)
 
     def _ask_again(self, request: Any) -> None:
         """Ask; where the gateway dies over it, ask the next one, for as long as a restart may take."""

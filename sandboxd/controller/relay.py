@@ -21,6 +21,7 @@ from sandboxd import channel, limits
 from sandboxd.controller.messages import Fault, Outcome, Side, judge_line
 from sandboxd.controller.outlets import Outlet, Read, open_outlet, open_reader, socket_outlet, socket_reader
 from sandboxd.controller.terminal import ForTerminal
+from sandboxd.controller.tool_calls import ToolCalls
 from sandboxd.errors import SandboxdError
 from sandboxd.mcp.connections.envelope import Envelope
 from sandboxd.mcp.connections.frames import STDOUT, FrameReader
@@ -74,13 +75,22 @@ class Relay:
     the workload said there. `dropped`: lines that did not pass."""
 
     def __init__(
-        self, streams: Streams, client: ClientEnds, control: Control, *, raw: bool = False, tap: Tap | None = None
+        self,
+        streams: Streams,
+        client: ClientEnds,
+        control: Control,
+        *,
+        raw: bool = False,
+        tap: Tap | None = None,
+        calls: ToolCalls | None = None,
     ) -> None:
         self._streams = streams
         self.client = client
         self._control = control
         self._raw = raw
         self._tap = tap
+        self._calls = calls
+        self._held: list[bytes] = []  # what waits until the gateway knows of the calls in it
         self._for_terminal = ForTerminal() if not raw and os.isatty(client.stderr.fd) else None
         self.last_stderr = bytearray()
         self.dropped = 0
@@ -117,6 +127,9 @@ class Relay:
             self._streams.exit.fileno(): self._workload_ended,
             signals.fileno(): forward,
         }
+        if self._calls is not None:
+            handlers[self._calls.fd] = self._gateway_told
+            self._watch(self._calls.fd, _IN)
         while not self._finished():
             self._want(signals.fileno())
             for fd, events in self._poll.poll(self._timeout()):
@@ -132,7 +145,7 @@ class Relay:
     def _want(self, signals: int) -> None:
         client, room = self.client, limits.STREAM_BUFFER
         out, err, to_server = client.stdout, client.stderr, self._to_server
-        reading = not self._client_done and self._exited is None and to_server.pending < room
+        reading = not self._client_done and self._exited is None and to_server.pending < room and not self._held
         attach = (0 if self._attach_done or out.pending >= room else _IN) | (_OUT if to_server.pending else 0)
         # Nothing to write is watched too: this is how a vanished client shows.
         outward = None if out.lost else _OUT if out.pending else 0
@@ -214,7 +227,7 @@ class Relay:
             self._after(limits.STOP_ANSWERS if waits else limits.STOP_EOF)
 
     def _half_close(self) -> None:
-        if self._client_done and not self._half_closed and not self._to_server.pending:
+        if self._client_done and not self._half_closed and not self._to_server.pending and not self._held:
             self._half_closed = True
             with contextlib.suppress(OSError):  # it may be gone already
                 self._streams.attach.shutdown(socket.SHUT_WR)
@@ -283,6 +296,11 @@ class Relay:
     # --- both ways -------------------------------------------------------------------------------------------
 
     def _pass(self, outcomes: list[Outcome], sender: Side) -> None:
+        hold = False
+        if self._calls is not None and sender == "client":
+            hold = self._calls.from_client(outcomes)
+        elif self._calls is not None:
+            outcomes = self._calls.from_server(outcomes)
         here, there = self.client.stdout, self._to_server
         if sender == "server":
             here, there = there, here
@@ -293,7 +311,19 @@ class Relay:
                 self._follow(sender, outcome.envelope)
             self._answer(here, outcome.to_sender)
             self._answer(there, outcome.to_receiver)
-        there.send(b"".join([outcome.forward for outcome in outcomes]))
+        forward = b"".join([outcome.forward for outcome in outcomes])
+        if hold:
+            self._held.append(forward)
+        else:
+            there.send(forward)
+
+    def _gateway_told(self, _: int) -> None:
+        """Denials, or that it knows of the calls that wait."""
+        assert self._calls is not None
+        if self._calls.ready() and self._held:
+            held, self._held = b"".join(self._held), []
+            self._to_server.send(held)
+            self._half_close()
 
     def _follow(self, sender: Side, envelope: Envelope) -> None:
         """An envelope passes."""

@@ -87,6 +87,15 @@ class Sandbox:
         """What it may reach from now on, and the revision's number. Raises SandboxdError; then nothing changed."""
         return self._registration.revise(policies, hash)
 
+    @property
+    def calls(self) -> Registration:
+        """Whom to tell of tool calls."""
+        return self._registration
+
+    def listen(self, hear: Callable[[socket.socket], None] | None) -> None:
+        """`hear` gets the connections on which denials come; None: nobody any more. Raises SandboxdError."""
+        self._registration.listen(hear)
+
     def ended(self, exited: Exited) -> None:
         """How the workload ended, for the records."""
         self._exited = exited

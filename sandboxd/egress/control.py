@@ -90,6 +90,31 @@ class Calls:
 
 
 @message
+class Watch:
+    """From here on this connection gets a `Denied` for each denial of `sandbox`, and nothing else is asked on it.
+    `canary` shows that whoever asks is who registered the sandbox."""
+
+    sandbox: str
+    canary: str
+
+
+@message
+class Denied:
+    """A connection, request or name query was denied: on record under `id`, and about to be told to the workload.
+    `host` and `ip` as in the record; `port` 0 for a name query; `missed`: denials before this one that were not told,
+    because nobody read."""
+
+    host: str | None
+    ip: str | None
+    port: int
+    proto: str | None
+    reason: str
+    rule: str | None
+    id: str
+    missed: int = 0
+
+
+@message
 class Flush:
     """Answered once every record so far is on disk."""
 
@@ -115,5 +140,6 @@ class Failed:
     message: str
 
 
-REQUESTS = channel.registry(Register, Rotate, Unregister, Calls, RecordSandbox, Flush)
+REQUESTS = channel.registry(Register, Rotate, Unregister, Calls, Watch, RecordSandbox, Flush)
 REPLIES = channel.registry(Ok, Registered, Failed)
+NEWS = channel.registry(Denied)

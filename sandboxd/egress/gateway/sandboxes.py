@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from hmac import compare_digest
 
 from sandboxd import ids
 from sandboxd.audit.events import Sink, SinkError, Subject
@@ -25,6 +26,7 @@ from sandboxd.egress.gateway.name_server import NameServer
 from sandboxd.egress.gateway.names import SyntheticNames
 from sandboxd.egress.gateway.pump import Certificates, Pump, Surroundings
 from sandboxd.egress.gateway.resolver import Resolver, ResolverShare
+from sandboxd.egress.gateway.telling import TellingSink, Told
 from sandboxd.egress.gateway.upstream_tls import UpstreamTls
 from sandboxd.egress.gateway.watch import TimeWatch
 from sandboxd.egress.ledger import Ledger
@@ -109,9 +111,15 @@ class Sandboxes:
         if found is not None and found.held_by(session):
             found.change_calls(started, ended)
 
+    def watch(self, sandbox: str, canary: str, session: object, sock: socket.socket) -> bool:
+        """The session's connection is told of denials, if `canary` is the registration's."""
+        found = self._known.get(sandbox)
+        return found is not None and found.watch(canary, session, sock)
+
     def end_session(self, session: object) -> None:
         """Reset everything of the sandboxes that the session registered."""
-        for sandbox in tuple(self._known):
+        for sandbox, found in tuple(self._known.items()):
+            found.sink.remove(session)
             self.unregister(sandbox, session)
 
     def remove(self, sandbox: str) -> None:
@@ -141,7 +149,8 @@ class Sandbox:
     """One sandbox. Its listeners may come before or after its registration."""
 
     def __init__(self, sandbox: str, equipment: Equipment) -> None:
-        self._equipment = equipment
+        self.sink = TellingSink(equipment.sink)
+        self._equipment = equipment = replace(equipment, sink=self.sink)
         self._loop = equipment.loop
         self._names = SyntheticNames(sandbox)
         self._registration: Registration | None = None
@@ -192,6 +201,7 @@ class Sandbox:
     def unregister(self) -> None:
         """Reset everything."""
         self._registration = None
+        self.sink.remove()
         self._calls = CallsInFlight()
         self._watch.follow(None)
         self.vault.fill(())
@@ -206,6 +216,13 @@ class Sandbox:
         self._attend()
         if self._registration is not None and self._registration.policy.by_tool and self._calls.tools != before:
             self._judge_again(Reason.TOOL)
+
+    def watch(self, canary: str, session: object, sock: socket.socket) -> bool:
+        """Denials are told to the session's connection, if `canary` is the registration's."""
+        known = self._registration is not None and compare_digest(self._registration.canary, canary)
+        if known:
+            self.sink.add(Told(session, sock))
+        return known
 
     @property
     def _subject(self) -> Subject:

@@ -29,6 +29,7 @@ from sandboxd.egress.control import (
     Rotate,
     Secret,
     Unregister,
+    Watch,
 )
 from sandboxd.egress.gateway.certificates import InterceptionError, SandboxCertificates
 from sandboxd.egress.gateway.sandboxes import AlreadyRegisteredError, Registration, Sandboxes
@@ -113,6 +114,9 @@ class Session:
                 on_loop(self._loop, lambda: self._sandboxes.unregister(sandbox, self))
             case Calls(sandbox, started, ended):
                 on_loop(self._loop, lambda: self._sandboxes.change_calls(sandbox, self, started, ended))
+            case Watch(sandbox, canary):
+                if not on_loop(self._loop, lambda: self._sandboxes.watch(sandbox, canary, self, self._sock)):
+                    raise _Problem("not_registered", f"{sandbox} is not registered, or by someone else")
             case RecordSandbox():
                 self._sink.emit(self._record(message))
             case Flush():

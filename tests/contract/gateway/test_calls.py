@@ -5,13 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandboxd.egress.control import Call, Calls, Ok
+from sandboxd import channel
+from sandboxd.egress.control import NEWS, Call, Calls, Denied, Failed, Ok, Unregister, Watch
 from sandboxd.settings import Pin
 from tests.contract.gateway.conftest import NAME, SANDBOX, Inside
 from tests.kit import servers
 from tests.kit.dns_client import exactly
 from tests.kit.playbook import allow
-from tests.kit.real_gateway import Controller, GatewayUnderTest
+from tests.kit.real_gateway import CANARY, Controller, GatewayUnderTest
 
 pytestmark = pytest.mark.root
 
@@ -81,8 +82,8 @@ def test_calls_stay_through_a_new_revision_and_end_with_the_registration(
     controller.register(SANDBOX, RULE, pins=pins)
     with inside.connect(NAME, PORT) as sock:
         talk(sock)
-    controller.sock.shutdown(socket.SHUT_RDWR)
-    gateway.controller().register(SANDBOX, RULE, pins=pins)
+    assert controller.ask(Unregister(SANDBOX)) == Ok()
+    controller.register(SANDBOX, RULE, pins=pins)
     with pytest.raises(ConnectionError), inside.namespace.connect("198.18.0.3", PORT) as sock:
         sock.recv(1)
     assert inside.resolve(NAME).rcode == REFUSED
@@ -94,3 +95,37 @@ def test_calls_of_another_controllers_sandbox_change_nothing(
     controller.register(SANDBOX, RULE, pins=pins)
     begin(gateway.controller(), "1", "fetch_a")
     assert inside.resolve(NAME).rcode == REFUSED
+
+
+def watch(gateway: GatewayUnderTest, canary: str = CANARY) -> tuple[Controller, object]:
+    other = gateway.controller()
+    return other, other.ask(Watch(SANDBOX, canary))
+
+
+def heard(listener: Controller) -> Denied:
+    received = channel.receive(listener.sock, NEWS)
+    assert received is not None
+    return received[0]
+
+
+def test_denials_are_told_before_the_workload_sees_them(
+    gateway: GatewayUnderTest, controller: Controller, inside: Inside, pins: list[Pin]
+) -> None:
+    controller.register(SANDBOX, RULE, pins=pins)
+    listener, answer = watch(gateway)
+    assert answer == Ok()
+    assert inside.resolve("evil.example").rcode == REFUSED
+    told = heard(listener)
+    assert (told.host, told.port, told.reason, told.rule) == ("evil.example", 0, "no_match", None)
+    with pytest.raises(ConnectionError), inside.namespace.connect("8.8.8.8", 22) as sock:
+        sock.recv(1)
+    told = heard(listener)
+    assert (told.ip, told.port, told.reason, told.missed) == ("8.8.8.8", 22, "no_match", 0)
+    assert told.id in {event.id for event in gateway.sink.events}
+
+
+@pytest.mark.parametrize("canary", ["", "guessed"])
+def test_only_who_registered_it_may_listen(gateway: GatewayUnderTest, controller: Controller, canary: str) -> None:
+    controller.register(SANDBOX)
+    _, answer = watch(gateway, canary)
+    assert isinstance(answer, Failed)

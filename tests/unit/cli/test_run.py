@@ -27,14 +27,14 @@ def test_everything() -> None:
     )
     assert parse_run(line.split()) == RunOptions(
         "p", "s", ("a", "b"), "i", "npm:x@1", "/w:ro", ("A=1", "B=2"), ("S",), ("h=1.2.3.4",), "runsc", "1GiB", 0.5, 9,
-        True, False, ("cmd", "--raw", "--", "x"),
+        True, True, False, ("cmd", "--raw", "--", "x"),
     )  # fmt: skip
 
 
 def test_nothing() -> None:
     options = parse_run([])
     assert options == RunOptions(
-        None, None, (), None, None, None, (), (), (), None, None, None, None, False, None, ()
+        None, None, (), None, None, None, (), (), (), None, None, None, None, False, True, None, ()
     )  # fmt: skip
 
 

@@ -1,0 +1,178 @@
+"""The tool calls that pass through the relay: the gateway is told of them, and their results of what was denied.
+
+A call is in flight from before the server gets it until it answers, fails, or is cancelled. Which call a denial belongs
+to nobody outside the server can tell: it is told to all that were in flight. Called by the relay with every line that
+passes. Not here: the words (`denial_words`), the channel to the gateway (`call_board`, `news`).
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from sandboxd import limits
+from sandboxd.controller.denial_words import annotated, for_model, for_operator, place
+from sandboxd.controller.messages import Outcome
+from sandboxd.egress.control import Call, Denied
+from sandboxd.mcp.connections.envelope import Envelope, Id
+from sandboxd.policy.tools import final_name
+
+
+class Board(Protocol):
+    """`call_board.CallBoard`."""
+
+    def tell(self, started: Sequence[Call], ended: Sequence[str] = ()) -> bool: ...
+
+
+class Source(Protocol):
+    """`news.News`."""
+
+    @property
+    def fd(self) -> int: ...
+    def read(self) -> tuple[list[Denied], int]: ...
+    def denials(self) -> list[Denied]: ...
+
+
+class _Refused:
+    """What was denied while a call was in flight."""
+
+    def __init__(self) -> None:
+        self.named: dict[tuple[str, str], Denied] = {}
+        self.more = 0
+
+    def add(self, denied: Denied) -> None:
+        self.more += denied.missed
+        key = (place(denied), denied.reason)
+        if key in self.named:
+            return
+        if len(self.named) < limits.DENIALS_NAMED:
+            self.named[key] = denied
+        else:
+            self.more += 1
+
+
+class ToolCalls:
+    """`prefix`: what makes a tool's own name its final one. `annotate`: results say what was denied. `say` gets a line
+    for a person; `short_form`: the run's rules come from `--allow`."""
+
+    def __init__(
+        self,
+        board: Board,
+        news: Source,
+        say: Callable[[str], None],
+        *,
+        prefix: str = "",
+        annotate: bool = True,
+        short_form: bool = True,
+    ) -> None:
+        self._board = board
+        self._news = news
+        self._say = say
+        self._prefix = prefix
+        self._annotate = annotate
+        self._short_form = short_form
+        self._open: dict[str, _Refused] = {}
+        self._waiting = 0
+        self._said: set[str] = set()
+
+    @property
+    def fd(self) -> int:
+        """When it is readable, `ready` is to be called."""
+        return self._news.fd
+
+    def from_client(self, outcomes: Sequence[Outcome]) -> bool:
+        """These are about to pass to the server. Whether they must wait until `ready` says that they needn't."""
+        started: list[Call] = []
+        ended: list[str] = []
+        for outcome in outcomes:
+            for one in _passing(outcome):
+                if one.tool is not None and one.kind == "request":
+                    if len(self._open) < limits.CALLS:
+                        started.append(self._begin(one.id, one.tool))
+                elif one.method == "notifications/cancelled" and (key := _cancelled(outcome.forward)) in self._open:
+                    del self._open[key]
+                    ended.append(key)
+        if (started or ended) and self._board.tell(started, ended):
+            self._waiting += 1
+        return bool(self._waiting)
+
+    def from_server(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """What passes to the client instead of these: the same, but for results of calls that were denied something."""
+        if not self._open:
+            return list(outcomes)
+        self._hear(self._news.denials())
+        return [self._answered(outcome) for outcome in outcomes]
+
+    def ready(self) -> bool:
+        """Something came of the gateway. Whether what waited may pass now."""
+        denials, settled = self._news.read()
+        self._hear(denials)
+        self._waiting -= settled
+        return not self._waiting
+
+    def _begin(self, id_: Id, tool: str) -> Call:
+        key = call_key(id_)
+        self._open[key] = _Refused()
+        return Call(key, _bounded(final_name(self._prefix, tool)))
+
+    def _answered(self, outcome: Outcome) -> Outcome:
+        ended: list[str] = []
+        for one in _answers(outcome):
+            key = call_key(one.id)
+            refused = self._open.pop(key, None)
+            if refused is None:
+                continue
+            ended.append(key)
+            if self._annotate and refused.named and not one.members and outcome.forward:
+                text = for_model(list(refused.named.values()), refused.more)
+                outcome = outcome._replace(forward=annotated(outcome.forward, text))
+        if ended:
+            self._board.tell((), ended)
+        return outcome
+
+    def _hear(self, denials: Sequence[Denied]) -> None:
+        for denied in denials:
+            for refused in self._open.values():
+                refused.add(denied)
+            where = place(denied)
+            if where not in self._said and len(self._said) < limits.DENIALS_SAID:
+                self._said.add(where)
+                self._say(for_operator(denied, short_form=self._short_form))
+
+
+def call_key(id_: Id) -> str:
+    """A call's id as it is told and recorded: JSON, bounded, one text for one id."""
+    whole = int(id_) if isinstance(id_, float) and id_.is_integer() else id_
+    return _bounded(json.dumps(whole))
+
+
+def _bounded(text: str) -> str:
+    """Printable ASCII without spaces, at most `limits.CALL_TEXT` characters; what is cut is told apart by its hash."""
+    plain = "".join(char if "!" <= char <= "~" else "?" for char in text)
+    if plain == text and len(text) <= limits.CALL_TEXT:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{plain[: limits.CALL_TEXT - 20]}~{digest}"
+
+
+def _passing(outcome: Outcome) -> tuple[Envelope, ...]:
+    if outcome.fault is not None or outcome.envelope is None:
+        return ()
+    return outcome.envelope.members or (outcome.envelope,)
+
+
+def _answers(outcome: Outcome) -> list[Envelope]:
+    """Responses, those that are too long to pass too: someone is told that the call is over."""
+    if outcome.envelope is None:
+        return []
+    return [one for one in outcome.envelope.members or (outcome.envelope,) if one.kind == "response"]
+
+
+def _cancelled(line: bytes) -> str:
+    """The key of the call that a `notifications/cancelled` is about; of none where it can't be told."""
+    try:
+        message: Any = json.loads(line) if len(line) <= limits.MCP_PARSE else None
+        id_ = message["params"]["requestId"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return call_key(id_) if isinstance(id_, str | int | float) and id_ not in (float("inf"), float("-inf")) else ""

@@ -1,0 +1,94 @@
+"""Tells a controller what was denied to its sandbox while it happens, so that a tool's result can say so.
+
+Each denial is told after it is on record and before the workload sees it. A controller that doesn't read misses some
+and learns how many; nothing here waits. Called by `sandboxes`. Not here: the records, what is made of it.
+"""
+
+import json
+import socket
+import struct
+from dataclasses import asdict
+
+from sandboxd import limits
+from sandboxd.audit.events import Event, Sink
+from sandboxd.egress.control import Denied
+from sandboxd.reasons import Reason, Verdict
+
+# Not the policy's doing, or no loss: trying again may help.
+_UNTOLD = frozenset(
+    (Reason.DNS_QTYPE, Reason.DNS_FAIL, Reason.UPSTREAM_REFUSED, Reason.UPSTREAM_TLS, Reason.CONNECT_FAILED,
+     Reason.IDLE, Reason.PEEK_TIMEOUT, Reason.AUDIT_SINK, Reason.INTERNAL)
+)  # fmt: skip
+
+
+class Told:
+    """A controller's connection, its own copy of it; `session` is who asked."""
+
+    def __init__(self, session: object, sock: socket.socket) -> None:
+        self.session = session
+        self._sock = sock.dup()
+        self._missed = 0
+
+    def tell(self, event: Event) -> None:
+        """At once or not at all: a Unix socket takes a message this small whole, or none of it."""
+        denied = denied_of(event, self._missed)
+        body = json.dumps(["Denied", asdict(denied)], separators=(",", ":")).encode()
+        try:
+            self._sock.send(struct.pack(">I", len(body)) + body, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError:
+            self._missed += 1
+        else:
+            self._missed = 0
+
+    def close(self) -> None:
+        """This copy."""
+        self._sock.close()
+
+
+class TellingSink:
+    """`sandboxd.audit.events.Sink` of one sandbox around the gateway's."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._told: list[Told] = []
+
+    def emit(self, event: Event) -> None:
+        """Raises SinkError as the sink does."""
+        self._sink.emit(event)
+        if self._told and event.verdict is Verdict.DENY and event.reason not in _UNTOLD:
+            for each in self._told:
+                each.tell(event)
+
+    def flush(self) -> None:
+        """Raises SinkError as the sink does."""
+        self._sink.flush()
+
+    def close(self) -> None:
+        """Close the sink."""
+        self._sink.close()
+
+    def add(self, told: Told) -> None:
+        """It is told from now on."""
+        self._told.append(told)
+
+    def remove(self, session: object = None) -> None:
+        """Those of this session, or all, are told no more."""
+        for each in tuple(self._told):
+            if session is None or each.session is session:
+                self._told.remove(each)
+                each.close()
+
+
+def denied_of(event: Event, missed: int) -> Denied:
+    """What a controller is told of a denial, every text bounded."""
+    where = event.destination
+    return Denied(
+        host=None if where.host is None else where.host[: limits.DENIED_TEXT],
+        ip=where.ip,
+        port=where.port,
+        proto=event.proto,
+        reason=str(event.reason),
+        rule=None if event.rule is None else event.rule[: limits.DENIED_TEXT],
+        id=event.id,
+        missed=missed,
+    )
