@@ -90,12 +90,17 @@ def send(sock: socket.socket, message: Any, fds: Sequence[int] = ()) -> None:
 
     Raises ChannelError where it exceeds `limits.CHANNEL_MESSAGE`, OSError where the peer is gone.
     """
+    frame = framed(message)
+    sent = socket.send_fds(sock, [frame], list(fds)) if fds else 0
+    sock.sendall(frame[sent:])
+
+
+def framed(message: Any) -> bytes:
+    """The message as it goes over a channel. Raises ChannelError where it exceeds `limits.CHANNEL_MESSAGE`."""
     body = json.dumps([type(message).__name__, _plain(message)], separators=(",", ":")).encode()
     if len(body) > limits.CHANNEL_MESSAGE:
         raise ChannelError(f"message of {len(body)} bytes exceeds {limits.CHANNEL_MESSAGE}")
-    frame = struct.pack(">I", len(body)) + body
-    sent = socket.send_fds(sock, [frame], list(fds)) if fds else 0
-    sock.sendall(frame[sent:])
+    return struct.pack(">I", len(body)) + body
 
 
 def receive(sock: socket.socket, known: Registry) -> tuple[Any, list[int]] | None:

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Generator
 
-from sandboxd.controller.call_board import CallBoard
 from sandboxd.controller.news import News
 from sandboxd.controller.outlets import Outlet
 from sandboxd.controller.sandbox import Sandbox
@@ -15,13 +14,12 @@ def open_calls(
     sandbox: Sandbox, stderr: Outlet, *, prefix: str, annotate: bool, short_form: bool
 ) -> Generator[ToolCalls, None, None]:
     """For the relay. Raises SandboxdError where the gateway does not answer."""
-    news = News()
-    board = CallBoard(sandbox.calls, news.settle)
+    news = News(sandbox.id)
     try:
         sandbox.listen(news.follow)
         yield ToolCalls(
-            board,
             news,
+            lambda: sandbox.by_tool,
             lambda text: stderr.send(f"sandboxd: {text}\n".encode()),
             prefix=prefix,
             annotate=annotate,
@@ -29,5 +27,4 @@ def open_calls(
         )
     finally:
         sandbox.listen(None)
-        board.close()
         news.close()

@@ -10,12 +10,12 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from sandboxd import channel, limits
-from sandboxd.egress.control import REPLIES, Call, Calls, Failed, Flush, RecordSandbox, Register, Watch
+from sandboxd.egress.control import REPLIES, Failed, Flush, RecordSandbox, Register, Watch
 from sandboxd.errors import SandboxdError
 
 Connect = Callable[[], socket.socket]
@@ -29,7 +29,6 @@ class Registration:
         self._register = register
         self._lock = threading.RLock()  # over the connection: one request and its answer
         self._session: socket.socket | None = None
-        self._calls: dict[str, Call] = {}  # in flight
         self._hear: Callable[[socket.socket], None] | None = None
         self._closed = threading.Event()
         self._first = threading.Event()
@@ -75,15 +74,6 @@ class Registration:
         """Whether the policy has rules that are open during calls only."""
         rules = (rule for policy in self._register.policies for rule in policy.get("rules", ()))
         return any("tools" in rule for rule in rules)
-
-    def change_calls(self, started: Sequence[Call], ended: Sequence[str]) -> None:
-        """Tool calls began and ended; returns once the gateway knows, and every later one will. Raises
-        SandboxdError."""
-        with self._lock:
-            self._calls.update((call.id, call) for call in started)
-            for id_ in ended:
-                self._calls.pop(id_, None)
-            self._ask_again(Calls(self._register.sandbox, tuple(started), tuple(ended)))
 
     def listen(self, hear: Callable[[socket.socket], None] | None) -> None:
         """`hear` gets a connection, its own, on which denials come; another one from each later gateway. None: nobody
@@ -131,19 +121,13 @@ class Registration:
                 session.settimeout(limits.GATEWAY_REGISTER)  # a gateway that is silent is as good as dead
                 try:
                     _ask(session, self._register)
-                    self._continue(session)
+                    if self._hear is not None:
+                        self._watch()
                 except BaseException:
                     session.close()
                     raise
                 self._session = session
             return self._session
-
-    def _continue(self, session: socket.socket) -> None:
-        """What a new gateway must know of a workload that runs already."""
-        if self._calls:
-            _ask(session, Calls(self._register.sandbox, tuple(self._calls.values())))
-        if self._hear is not None:
-            self._watch()
 
     def _watch(self) -> None:
         assert self._hear is not None

@@ -88,9 +88,9 @@ class Sandbox:
         return self._registration.revise(policies, hash)
 
     @property
-    def calls(self) -> Registration:
-        """Whom to tell of tool calls."""
-        return self._registration
+    def by_tool(self) -> bool:
+        """Whether its policy has rules that are open during calls only."""
+        return self._registration.by_tool
 
     def listen(self, hear: Callable[[socket.socket], None] | None) -> None:
         """`hear` gets the connections on which denials come; None: nobody any more. Raises SandboxdError."""

@@ -2,7 +2,7 @@
 
 A call is in flight from before the server gets it until it answers, fails, or is cancelled. Which call a denial belongs
 to nobody outside the server can tell: it is told to all that were in flight. Called by the relay with every line that
-passes. Not here: the words (`denial_words`), the channel to the gateway (`call_board`, `news`).
+passes. Not here: the words (`denial_words`), the channel to the gateway (`news`).
 """
 
 import hashlib
@@ -18,25 +18,22 @@ from sandboxd.mcp.connections.envelope import Envelope, Id
 from sandboxd.policy.tools import final_name
 
 
-class Board(Protocol):
-    """`call_board.CallBoard`."""
-
-    def tell(self, started: Sequence[Call], ended: Sequence[str] = ()) -> bool: ...
-
-
-class Source(Protocol):
+class Gateway(Protocol):
     """`news.News`."""
 
     @property
     def fd(self) -> int: ...
-    def read(self) -> tuple[list[Denied], int]: ...
-    def denials(self) -> list[Denied]: ...
+    @property
+    def waiting(self) -> bool: ...
+    def tell(self, calls: Sequence[Call], *, awaited: bool) -> bool: ...
+    def read(self) -> list[Denied]: ...
 
 
-class _Refused:
-    """What was denied while a call was in flight."""
+class _Open:
+    """A call in flight, and what was denied meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, call: Call) -> None:
+        self.call = call
         self.named: dict[tuple[str, str], Denied] = {}
         self.more = 0
 
@@ -52,82 +49,83 @@ class _Refused:
 
 
 class ToolCalls:
-    """`prefix`: what makes a tool's own name its final one. `annotate`: results say what was denied. `say` gets a line
-    for a person; `short_form`: the run's rules come from `--allow`."""
+    """`by_tool`: whether the policy has rules that are open during calls only. `prefix`: what makes a tool's own name
+    its final one. `annotate`: results say what was denied. `say` gets a line for a person; `short_form`: the run's
+    rules come from `--allow`."""
 
     def __init__(
         self,
-        board: Board,
-        news: Source,
+        gateway: Gateway,
+        by_tool: Callable[[], bool],
         say: Callable[[str], None],
         *,
         prefix: str = "",
         annotate: bool = True,
         short_form: bool = True,
     ) -> None:
-        self._board = board
-        self._news = news
+        self._gateway = gateway
+        self._by_tool = by_tool
         self._say = say
         self._prefix = prefix
         self._annotate = annotate
         self._short_form = short_form
-        self._open: dict[str, _Refused] = {}
-        self._waiting = 0
+        self._open: dict[str, _Open] = {}
         self._said: set[str] = set()
 
     @property
     def fd(self) -> int:
         """When it is readable, `ready` is to be called."""
-        return self._news.fd
+        return self._gateway.fd
 
     def from_client(self, outcomes: Sequence[Outcome]) -> bool:
         """These are about to pass to the server. Whether they must wait until `ready` says that they needn't."""
-        started: list[Call] = []
-        ended: list[str] = []
+        started = ended = False
         for outcome in outcomes:
             for one in _passing(outcome):
                 if one.tool is not None and one.kind == "request":
-                    if len(self._open) < limits.CALLS:
-                        started.append(self._begin(one.id, one.tool))
+                    started = self._begin(one.id, one.tool) or started
                 elif one.method == "notifications/cancelled" and (key := _cancelled(outcome.forward)) in self._open:
                     del self._open[key]
-                    ended.append(key)
-        if (started or ended) and self._board.tell(started, ended):
-            self._waiting += 1
-        return bool(self._waiting)
+                    ended = True
+        if started or ended:
+            self._tell(awaited=started and self._by_tool())
+        return self._gateway.waiting
 
     def from_server(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """What passes to the client instead of these: the same, but for results of calls that were denied something."""
         if not self._open:
             return list(outcomes)
-        self._hear(self._news.denials())
-        return [self._answered(outcome) for outcome in outcomes]
+        self._hear(self._gateway.read())
+        before = len(self._open)
+        answered = [self._answered(outcome) for outcome in outcomes]
+        if len(self._open) < before:
+            self._tell(awaited=False)
+        return answered
 
     def ready(self) -> bool:
         """Something came of the gateway. Whether what waited may pass now."""
-        denials, settled = self._news.read()
-        self._hear(denials)
-        self._waiting -= settled
-        return not self._waiting
+        self._hear(self._gateway.read())
+        return not self._gateway.waiting
 
-    def _begin(self, id_: Id, tool: str) -> Call:
+    def _tell(self, *, awaited: bool) -> None:
+        self._gateway.tell([each.call for each in self._open.values()], awaited=awaited)
+
+    def _begin(self, id_: Id, tool: str) -> bool:
+        """Whether it is told of: too many at once open nothing."""
+        if len(self._open) >= limits.CALLS:
+            return False
         key = call_key(id_)
-        self._open[key] = _Refused()
-        return Call(key, _bounded(final_name(self._prefix, tool)))
+        self._open[key] = _Open(Call(key, _bounded(final_name(self._prefix, tool))))
+        return True
 
     def _answered(self, outcome: Outcome) -> Outcome:
-        ended: list[str] = []
         for one in _answers(outcome):
-            key = call_key(one.id)
-            refused = self._open.pop(key, None)
+            refused = self._open.pop(call_key(one.id), None)
             if refused is None:
                 continue
-            ended.append(key)
             if self._annotate and refused.named and not one.members and outcome.forward:
                 text = for_model(list(refused.named.values()), refused.more)
                 outcome = outcome._replace(forward=annotated(outcome.forward, text))
-        if ended:
-            self._board.tell((), ended)
         return outcome
 
     def _hear(self, denials: Sequence[Denied]) -> None:

@@ -11,21 +11,13 @@ class CallsInFlight:
     first `limits.CALLS_NAMED` of them."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, str] = {}
         self.tools: frozenset[str] = frozenset()
         self.labels: tuple[str, ...] = ()
 
-    def change(self, started: Sequence[Call], ended: Sequence[str]) -> None:
-        """Calls began and ended. What is too many or too long opens nothing."""
-        for call in started:
-            if len(self._calls) < limits.CALLS and max(len(call.id), len(call.tool)) <= limits.CALL_TEXT:
-                self._calls[call.id] = call.tool
-        for id_ in ended:
-            self._calls.pop(id_, None)
-        self.tools = frozenset(self._calls.values())
-        self.labels = tuple(self._labels())
-
-    def _labels(self) -> list[str]:
-        named = [f"{id_} {tool}" for id_, tool in self._calls.items()]
+    def replace(self, calls: Sequence[Call]) -> None:
+        """These and no others. What is too many or too long opens nothing."""
+        fit = [call for call in calls if max(len(call.id), len(call.tool)) <= limits.CALL_TEXT][: limits.CALLS]
+        self.tools = frozenset(call.tool for call in fit)
+        named = [f"{call.id} {call.tool}" for call in fit]
         more = len(named) - limits.CALLS_NAMED
-        return named if more <= 0 else [*named[: limits.CALLS_NAMED], f"and {more} more"]
+        self.labels = tuple(named) if more <= 0 else (*named[: limits.CALLS_NAMED], f"and {more} more")

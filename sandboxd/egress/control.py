@@ -80,18 +80,26 @@ class Call:
 
 
 @message
-class Calls:
-    """Tool calls of `sandbox` began and ended, these by their ids. Rules with `tools` are open while one of theirs is
-    in flight; once this is answered, what it says holds."""
+class InFlight:
+    """These, and no others, are the tool calls of `sandbox` in flight: rules with `tools` are open while one of theirs
+    is. Said on a connection that watches; with a `serial` it is answered by `Noted` once it holds, without (0) by
+    nothing. It ends with the connection."""
 
     sandbox: str
-    started: tuple[Call, ...] = ()
-    ended: tuple[str, ...] = ()
+    calls: tuple[Call, ...]
+    serial: int = 0
+
+
+@message
+class Noted:
+    """`InFlight` with this serial holds."""
+
+    serial: int
 
 
 @message
 class Watch:
-    """From here on this connection gets a `Denied` for each denial of `sandbox`, and nothing else is asked on it.
+    """From here on this connection gets a `Denied` for each denial of `sandbox`; only `InFlight` is said on it.
     `canary` shows that whoever asks is who registered the sandbox."""
 
     sandbox: str
@@ -140,6 +148,6 @@ class Failed:
     message: str
 
 
-REQUESTS = channel.registry(Register, Rotate, Unregister, Calls, Watch, RecordSandbox, Flush)
+REQUESTS = channel.registry(Register, Rotate, Unregister, InFlight, Watch, RecordSandbox, Flush)
 REPLIES = channel.registry(Ok, Registered, Failed)
-NEWS = channel.registry(Denied)
+NEWS = channel.registry(Denied, Noted)

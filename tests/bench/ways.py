@@ -26,7 +26,8 @@ class Client:
     def request(self, method: str) -> float:
         """Send one request, wait for its answer: seconds."""
         self._number += 1
-        message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": {}}
+        params = {"name": "echo", "arguments": {}} if method == "tools/call" else {}
+        message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
         data = json.dumps(message).encode() + b"\n"
         begin = time.perf_counter()
         self._in.write(data)

@@ -105,11 +105,11 @@ class Sandboxes:
             found.unregister()
             self._forget_unused(sandbox, found)
 
-    def change_calls(self, sandbox: str, session: object, started: Sequence[Call], ended: Sequence[str]) -> None:
-        """Tool calls of the sandbox began and ended, if it is the session's."""
+    def set_calls(self, sandbox: str, session: object, calls: Sequence[Call]) -> None:
+        """The tool calls in flight in the sandbox, if the session watches it."""
         found = self._known.get(sandbox)
-        if found is not None and found.held_by(session):
-            found.change_calls(started, ended)
+        if found is not None and found.sink.has(session):
+            found.set_calls(calls)
 
     def watch(self, sandbox: str, canary: str, session: object, sock: socket.socket) -> bool:
         """The session's connection is told of denials, if `canary` is the registration's."""
@@ -119,7 +119,8 @@ class Sandboxes:
     def end_session(self, session: object) -> None:
         """Reset everything of the sandboxes that the session registered."""
         for sandbox, found in tuple(self._known.items()):
-            found.sink.remove(session)
+            if found.sink.remove(session):
+                found.set_calls(())
             self.unregister(sandbox, session)
 
     def remove(self, sandbox: str) -> None:
@@ -209,10 +210,10 @@ class Sandbox:
         for pump in tuple(self._pumps):
             pump.revoke(Reason.POLICY_REVOKED)
 
-    def change_calls(self, started: Sequence[Call], ended: Sequence[str]) -> None:
+    def set_calls(self, calls: Sequence[Call]) -> None:
         """What a rule opened for calls that have ended is reset."""
         before = self._calls.tools
-        self._calls.change(started, ended)
+        self._calls.replace(calls)
         self._attend()
         if self._registration is not None and self._registration.policy.by_tool and self._calls.tools != before:
             self._judge_again(Reason.TOOL)

@@ -19,9 +19,10 @@ from sandboxd.audit.events import Event, Sink, SinkError, Subject
 from sandboxd.clock import Clock
 from sandboxd.egress.control import (
     REQUESTS,
-    Calls,
     Failed,
     Flush,
+    InFlight,
+    Noted,
     Ok,
     RecordSandbox,
     Register,
@@ -84,14 +85,15 @@ class Session:
                     message, fds = received
                     for fd in fds:  # no request comes with any
                         os.close(fd)
-                    channel.send(self._sock, self._answer(message))
+                    if (answer := self._answer(message)) is not None:
+                        channel.send(self._sock, answer)
         except (channel.ChannelError, OSError) as error:
             log.warning("a controller's session broke: %s", error)
         finally:
             with contextlib.suppress(LoopEndedError):
                 on_loop(self._loop, lambda: self._sandboxes.end_session(self))
 
-    def _answer(self, message: Any) -> Ok | Registered | Failed:
+    def _answer(self, message: Any) -> Ok | Registered | Noted | Failed | None:
         try:
             return self._do(message)
         except _Problem as problem:
@@ -102,7 +104,7 @@ class Session:
             log.exception("a control request failed because of a bug")
             return Failed("internal", "the gateway could not do it because of a bug; its log has the details")
 
-    def _do(self, message: Any) -> Ok | Registered:
+    def _do(self, message: Any) -> Ok | Registered | Noted | None:
         match message:
             case Register():
                 return self._register(message)
@@ -112,8 +114,9 @@ class Session:
                 self._subjects.pop(sandbox, None)
                 self._certificates.pop(sandbox, None)
                 on_loop(self._loop, lambda: self._sandboxes.unregister(sandbox, self))
-            case Calls(sandbox, started, ended):
-                on_loop(self._loop, lambda: self._sandboxes.change_calls(sandbox, self, started, ended))
+            case InFlight(sandbox, calls, serial):
+                on_loop(self._loop, lambda: self._sandboxes.set_calls(sandbox, self, calls))
+                return Noted(serial) if serial else None
             case Watch(sandbox, canary):
                 if not on_loop(self._loop, lambda: self._sandboxes.watch(sandbox, canary, self, self._sock)):
                     raise _Problem("not_registered", f"{sandbox} is not registered, or by someone else")

@@ -4,12 +4,9 @@ Each denial is told after it is on record and before the workload sees it. A con
 and learns how many; nothing here waits. Called by `sandboxes`. Not here: the records, what is made of it.
 """
 
-import json
 import socket
-import struct
-from dataclasses import asdict
 
-from sandboxd import limits
+from sandboxd import channel, limits
 from sandboxd.audit.events import Event, Sink
 from sandboxd.egress.control import Denied
 from sandboxd.reasons import Reason, Verdict
@@ -31,10 +28,9 @@ class Told:
 
     def tell(self, event: Event) -> None:
         """At once or not at all: a Unix socket takes a message this small whole, or none of it."""
-        denied = denied_of(event, self._missed)
-        body = json.dumps(["Denied", asdict(denied)], separators=(",", ":")).encode()
+        message = channel.framed(denied_of(event, self._missed))
         try:
-            self._sock.send(struct.pack(">I", len(body)) + body, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            self._sock.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except OSError:
             self._missed += 1
         else:
@@ -71,12 +67,18 @@ class TellingSink:
         """It is told from now on."""
         self._told.append(told)
 
-    def remove(self, session: object = None) -> None:
-        """Those of this session, or all, are told no more."""
+    def has(self, session: object) -> bool:
+        """Whether this session is told."""
+        return any(each.session is session for each in self._told)
+
+    def remove(self, session: object = None) -> bool:
+        """Those of this session, or all, are told no more; whether there were any."""
+        before = len(self._told)
         for each in tuple(self._told):
             if session is None or each.session is session:
                 self._told.remove(each)
                 each.close()
+        return len(self._told) < before
 
 
 def denied_of(event: Event, missed: int) -> Denied:

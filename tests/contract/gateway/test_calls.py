@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxd import channel
-from sandboxd.egress.control import NEWS, Call, Calls, Denied, Failed, Ok, Unregister, Watch
+from sandboxd.egress.control import NEWS, Call, Denied, Failed, Flush, InFlight, Noted, Ok, Unregister, Watch
 from sandboxd.settings import Pin
 from tests.contract.gateway.conftest import NAME, SANDBOX, Inside
 from tests.kit import servers
@@ -32,27 +32,44 @@ def talk(sock: socket.socket) -> None:
     assert exactly(sock, 4) == b"ping"
 
 
-def begin(controller: Controller, id: str, tool: str) -> None:
-    assert controller.ask(Calls(SANDBOX, (Call(id, tool),))) == Ok()
+class InFlightCalls:
+    """A relay's connection: what it says of calls, and what it hears."""
 
+    def __init__(self, gateway: GatewayUnderTest) -> None:
+        self.session = gateway.controller()
+        assert self.session.ask(Watch(SANDBOX, CANARY)) == Ok()
+        self._calls: dict[str, Call] = {}
 
-def end(controller: Controller, *ids: str) -> None:
-    assert controller.ask(Calls(SANDBOX, (), ids)) == Ok()
+    def begin(self, id: str, tool: str) -> None:
+        self._calls[id] = Call(id, tool)
+        self._tell()
+
+    def end(self, id: str) -> None:
+        del self._calls[id]
+        self._tell()
+
+    def _tell(self) -> None:
+        channel.send(self.session.sock, InFlight(SANDBOX, tuple(self._calls.values()), 7))
+        while (heard := channel.receive(self.session.sock, NEWS)) is not None:
+            if heard[0] == Noted(7):
+                return
+        raise AssertionError("the gateway hung up")
 
 
 def test_a_name_is_known_and_open_during_such_a_call_only(
     gateway: GatewayUnderTest, controller: Controller, inside: Inside, pins: list[Pin]
 ) -> None:
     controller.register(SANDBOX, RULE, pins=pins)
+    calls = InFlightCalls(gateway)
     assert inside.resolve(NAME).rcode == REFUSED
-    begin(controller, "1", "other")
+    calls.begin("1", "other")
     assert inside.resolve(NAME).rcode == REFUSED
-    begin(controller, "2", "fetch_page")
+    calls.begin("2", "fetch_page")
     with inside.connect(NAME, PORT) as sock:
         talk(sock)
-        end(controller, "1")
+        calls.end("1")
         talk(sock)
-        end(controller, "2")
+        calls.end("2")
         with pytest.raises(ConnectionError):
             sock.recv(1)
     (close,) = gateway.sink.wait_for("close")
@@ -62,14 +79,17 @@ def test_a_name_is_known_and_open_during_such_a_call_only(
     assert allowed.subject.calls == ("1 other", "2 fetch_page")
 
 
-def test_what_two_calls_opened_ends_with_the_last(controller: Controller, inside: Inside, pins: list[Pin]) -> None:
+def test_what_two_calls_opened_ends_with_the_last(
+    gateway: GatewayUnderTest, controller: Controller, inside: Inside, pins: list[Pin]
+) -> None:
     controller.register(SANDBOX, RULE, pins=pins)
-    begin(controller, "1", "fetch_a")
+    calls = InFlightCalls(gateway)
+    calls.begin("1", "fetch_a")
     with inside.connect(NAME, PORT) as sock:
-        begin(controller, "2", "fetch_b")
-        end(controller, "1")
+        calls.begin("2", "fetch_b")
+        calls.end("1")
         talk(sock)
-        end(controller, "2")
+        calls.end("2")
         with pytest.raises(ConnectionError):
             sock.recv(1)
 
@@ -78,23 +98,42 @@ def test_calls_stay_through_a_new_revision_and_end_with_the_registration(
     controller: Controller, gateway: GatewayUnderTest, inside: Inside, pins: list[Pin]
 ) -> None:
     controller.register(SANDBOX, RULE, pins=pins)
-    begin(controller, "1", "fetch_a")
+    calls = InFlightCalls(gateway)
+    calls.begin("1", "fetch_a")
     controller.register(SANDBOX, RULE, pins=pins)
+    calls = InFlightCalls(gateway)
     with inside.connect(NAME, PORT) as sock:
         talk(sock)
     assert controller.ask(Unregister(SANDBOX)) == Ok()
     controller.register(SANDBOX, RULE, pins=pins)
+    calls = InFlightCalls(gateway)
     with pytest.raises(ConnectionError), inside.namespace.connect("198.18.0.3", PORT) as sock:
         sock.recv(1)
     assert inside.resolve(NAME).rcode == REFUSED
 
 
-def test_calls_of_another_controllers_sandbox_change_nothing(
+def test_calls_of_a_connection_that_does_not_watch_change_nothing(
     controller: Controller, gateway: GatewayUnderTest, inside: Inside, pins: list[Pin]
 ) -> None:
     controller.register(SANDBOX, RULE, pins=pins)
-    begin(gateway.controller(), "1", "fetch_a")
+    assert gateway.controller().ask(Watch(SANDBOX, "guessed")) != Ok()
+    for session in (controller, gateway.controller()):
+        channel.send(session.sock, InFlight(SANDBOX, (Call("1", "fetch_a"),)))
+        session.ask(Flush())
     assert inside.resolve(NAME).rcode == REFUSED
+
+
+def test_with_the_relays_connection_its_calls_end(
+    controller: Controller, gateway: GatewayUnderTest, inside: Inside, pins: list[Pin]
+) -> None:
+    controller.register(SANDBOX, RULE, pins=pins)
+    calls = InFlightCalls(gateway)
+    calls.begin("1", "fetch_a")
+    with inside.connect(NAME, PORT) as sock:
+        talk(sock)
+        calls.session.sock.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(ConnectionError):
+            sock.recv(1)
 
 
 def watch(gateway: GatewayUnderTest, canary: str = CANARY) -> tuple[Controller, object]:

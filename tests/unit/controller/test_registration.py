@@ -11,7 +11,7 @@ import pytest
 
 from sandboxd import channel, limits
 from sandboxd.controller.registration import Registration
-from sandboxd.egress.control import REQUESTS, Call, Calls, Failed, Flush, Ok, RecordSandbox, Register, Watch
+from sandboxd.egress.control import REQUESTS, Failed, Flush, Ok, RecordSandbox, Register, Watch
 from sandboxd.errors import SandboxdError
 
 REGISTER = Register("sb-1", "local", "run", "mcp:x", (), (), "canary")
@@ -197,22 +197,15 @@ def test_a_revision_that_is_refused_leaves_the_one_before(gateways: FakeGateways
     assert gateways.next() == REGISTER
 
 
-def test_the_next_gateway_knows_the_calls_in_flight_and_who_listens(
-    gateways: FakeGateways, registration: Registration
-) -> None:
+def test_who_listens_hears_of_the_next_gateway_too(gateways: FakeGateways, registration: Registration) -> None:
     registration.wait()
     gateways.next()
     heard: queue.Queue[socket.socket] = queue.Queue()
     registration.listen(heard.put)
     assert gateways.next() == Watch("sb-1", "canary")
     heard.get(timeout=PATIENCE).close()
-    registration.change_calls((Call("1", "a"), Call("2", "b")), ())
-    registration.change_calls((), ("1",))
-    assert gateways.next() == Calls("sb-1", (Call("1", "a"), Call("2", "b")))
-    assert gateways.next() == Calls("sb-1", (), ("1",))
     gateways.living[0].shutdown(socket.SHUT_RDWR)
     assert gateways.next() == REGISTER
-    assert gateways.next() == Calls("sb-1", (Call("2", "b"),))
     assert gateways.next() == Watch("sb-1", "canary")
     heard.get(timeout=PATIENCE).close()
 

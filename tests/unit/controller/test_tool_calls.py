@@ -19,27 +19,24 @@ def denied(host: str | None = "evil.example", port: int = 443, reason: str = "no
 
 
 class Gateway:
-    """`told` is what it was told; `news` what it says next."""
+    """`told` is what it was told: the calls in flight each time; `news` what it says next."""
 
     fd = -1
 
     def __init__(self, by_tool: bool = False) -> None:
-        self.told: list[tuple[tuple[Call, ...], tuple[str, ...]]] = []
+        self.told: list[list[Call]] = []
         self.news: list[Denied] = []
-        self.settled = 0
+        self.waiting = False
         self.by_tool = by_tool
 
-    def tell(self, started: Sequence[Call], ended: Sequence[str] = ()) -> bool:
-        self.told.append((tuple(started), tuple(ended)))
-        return bool(started) and self.by_tool
+    def tell(self, calls: Sequence[Call], *, awaited: bool) -> bool:
+        self.told.append(list(calls))
+        self.waiting = self.waiting or awaited
+        return self.waiting
 
-    def denials(self) -> list[Denied]:
+    def read(self) -> list[Denied]:
         found, self.news = self.news, []
         return found
-
-    def read(self) -> tuple[list[Denied], int]:
-        settled, self.settled = self.settled, 0
-        return self.denials(), settled
 
 
 class Relayed:
@@ -48,7 +45,7 @@ class Relayed:
     def __init__(self, gateway: Gateway, **options: Any) -> None:
         self.gateway = gateway
         self.said: list[str] = []
-        self.calls = ToolCalls(gateway, gateway, self.said.append, **options)
+        self.calls = ToolCalls(gateway, lambda: gateway.by_tool, self.said.append, **options)
 
     def client(self, *messages: Any) -> bool:
         return self.calls.from_client([judge_line(line(message), "client") for message in messages])
@@ -73,10 +70,10 @@ def result(id: Any, **more: Any) -> dict[str, Any]:
 def test_a_call_is_told_when_it_begins_and_when_it_is_answered() -> None:
     relayed = Relayed(Gateway(), prefix="web_")
     assert relayed.client({"jsonrpc": "2.0", "id": 0, "method": "tools/list"}, call(1, "get/page")) is False
-    assert relayed.gateway.told == [((Call("1", "web_get_page"),), ())]
+    assert relayed.gateway.told == [[Call("1", "web_get_page")]]
     passed = relayed.server(result(1))
     assert passed == line(result(1))
-    assert relayed.gateway.told[1:] == [((), ("1",))]
+    assert relayed.gateway.told[1:] == [[]]
 
 
 @pytest.mark.parametrize(
@@ -90,14 +87,14 @@ def test_other_answers(end: Any) -> None:
     relayed = Relayed(Gateway())
     relayed.client(call("a"))
     assert relayed.server(end) == line(end)
-    assert relayed.gateway.told[1:] == [((), ('"a"',))]
+    assert relayed.gateway.told[1:] == [[]]
 
 
 def test_a_cancelled_call_is_over() -> None:
     relayed = Relayed(Gateway())
     relayed.client(call(7))
     relayed.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
-    assert relayed.gateway.told[1:] == [((), ("7",))]
+    assert relayed.gateway.told[1:] == [[]]
     relayed.server(result(7))
     assert len(relayed.gateway.told) == 2
 
@@ -116,7 +113,7 @@ def test_an_answer_too_long_to_pass_ends_its_call() -> None:
     head, tail = b'{"jsonrpc":"2.0","id":7,"result":{"content":"', b'"}}'
     over = judge_line(OverLong(head, tail, 1 << 30), "server")
     assert relayed.calls.from_server([over]) == [over]
-    assert relayed.gateway.told[1:] == [((), ("7",))]
+    assert relayed.gateway.told[1:] == [[]]
 
 
 def test_with_rules_for_tools_a_call_waits_and_all_behind_it() -> None:
@@ -124,7 +121,7 @@ def test_with_rules_for_tools_a_call_waits_and_all_behind_it() -> None:
     assert relayed.client(call(1)) is True
     assert relayed.client({"jsonrpc": "2.0", "id": 2, "method": "ping"}) is True
     assert relayed.calls.ready() is False
-    relayed.gateway.settled = 1
+    relayed.gateway.waiting = False
     assert relayed.calls.ready() is True
     assert relayed.client({"jsonrpc": "2.0", "id": 3, "method": "ping"}) is False
 
@@ -133,7 +130,7 @@ def test_too_many_calls_are_not_told() -> None:
     relayed = Relayed(Gateway())
     for number in range(limits.CALLS + 5):
         relayed.client(call(number))
-    assert len(relayed.gateway.told) == limits.CALLS
+    assert len(relayed.gateway.told[-1]) == limits.CALLS
 
 
 def test_a_result_says_what_was_denied_during_its_call_only() -> None:

@@ -5,25 +5,24 @@ from sandboxd.egress.calls import CallsInFlight
 from sandboxd.egress.control import Call
 
 
-def test_begun_and_ended() -> None:
+def test_those_and_no_others() -> None:
     calls = CallsInFlight()
-    calls.change([Call("1", "a"), Call('"x"', "b"), Call("2", "a")], [])
+    calls.replace([Call("1", "a"), Call('"x"', "b"), Call("2", "a")])
     assert (calls.tools, calls.labels) == ({"a", "b"}, ("1 a", '"x" b', "2 a"))
-    calls.change([], ["1", '"x"', "unknown"])
+    calls.replace([Call("2", "a")])
     assert (calls.tools, calls.labels) == ({"a"}, ("2 a",))
-    calls.change([], ["2"])
+    calls.replace([])
     assert (calls.tools, calls.labels) == (frozenset(), ())
 
 
 def test_too_many_open_nothing_and_are_counted() -> None:
     calls = CallsInFlight()
-    calls.change([Call(str(n), "a") for n in range(limits.CALLS)], [])
-    calls.change([Call("more", "b")], [])
+    calls.replace([*(Call(str(n), "a") for n in range(limits.CALLS)), Call("more", "b")])
     assert calls.tools == {"a"}
     assert calls.labels[-1] == f"and {limits.CALLS - limits.CALLS_NAMED} more"
 
 
 def test_too_long_opens_nothing() -> None:
     calls = CallsInFlight()
-    calls.change([Call("1", "a" * (limits.CALL_TEXT + 1)), Call("1" * (limits.CALL_TEXT + 1), "a")], [])
+    calls.replace([Call("1", "a" * (limits.CALL_TEXT + 1)), Call("1" * (limits.CALL_TEXT + 1), "a")])
     assert not calls.tools
