@@ -149,6 +149,8 @@ GATEWAY_PAUSE = 2.0
 POLICY_FILE = 4 * MIB
 POLICY_NODES = 500_000
 POLICY_DEPTH = 32
+# Files that one policy takes together (`extends`), besides its own.
+POLICY_BASES = 8
 # A policy file in use is looked at so often; a change holds once it was seen twice.
 POLICY_LOOK = 0.2
 # Docker's start returned → runc executes the gate: a moment, longer on a busy machine.

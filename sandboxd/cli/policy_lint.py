@@ -11,6 +11,7 @@ from sandboxd.errors import ExitCode
 
 if TYPE_CHECKING:
     from sandboxd.policy.lint import Finding
+    from sandboxd.policy.problems import Problem
 
 
 def lint(
@@ -32,21 +33,23 @@ def lint(
 
 
 def _findings(file: Path) -> list[dict[str, Any]]:
-    """Each with its place in the file. Raises UsageError where it is no policy."""
+    """Each with its place. Raises UsageError where the file is no policy."""
     from sandboxd.policy.lint import lint as linted
-    from sandboxd.policy.loading import place_in, read_policy, read_text
+    from sandboxd.policy.loading import load_policy
+    from sandboxd.policy.problems import Problem
 
-    findings = linted(read_policy(file))
-    places = place_in(read_text(file), [finding.path for finding in findings]) if findings else []
-    return [_with_place(finding, *place) for finding, place in zip(findings, places, strict=True)]
+    loaded = load_policy(file)
+    findings = linted(loaded.document)
+    return [_with_place(finding, loaded.place(Problem("", path=finding.path))) for finding in findings]
 
 
-def _with_place(finding: "Finding", line: int, column: int) -> dict[str, Any]:
-    return {"severity": finding.severity, **asdict(finding), "line": line, "column": column}
+def _with_place(finding: "Finding", place: "Problem") -> dict[str, Any]:
+    where = {"file": place.file, "line": place.line, "column": place.column}
+    return {"severity": finding.severity, **asdict(finding), **where}
 
 
 def _print(name: str, findings: list[dict[str, Any]]) -> None:
     for f in findings:
-        where = f"{name}:{f['line']}:{f['column']}"
+        where = f"{f['file']}:{f['line']}:{f['column']}"
         typer.echo(f"{where}: {f['severity']}: {f['message']} [{f['code']}] ({f['advice']})")
     typer.echo(f"{name}: {len(findings)} findings" if findings else f"{name}: nothing found")

@@ -57,10 +57,10 @@ class Reload:
             self._file.close()
 
     def _read(self, content: bytes) -> Revision:
-        from sandboxd.policy.loading import decode_text, parse_policy, placed_in
+        from sandboxd.policy.loading import decode_text, parse_policy
 
         name = str(self._file.path)
-        document = placed_in(self._file.directory, parse_policy(decode_text(content, name), name))
+        document = parse_policy(decode_text(content, name), name, self._file.directory)
         plan = self._replan(document)
         return Revision(plan.wire, plan.hash, _differences(self._plan, plan), self._summary(plan))
 

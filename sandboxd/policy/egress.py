@@ -18,7 +18,7 @@ from sandboxd.policy.rules import PRIVATE_RANGES, Network, intercepts, is_within
 from sandboxd.policy.values import (
     NAME,
     Cidr,
-    CountRate,
+    CountRates,
     Form,
     HeaderName,
     Instant,
@@ -285,12 +285,12 @@ class EgressLimits(Model):
     conns: Annotated[int | None, Field(ge=1, le=bounds.FLOWS)] = Field(
         default=None, description=f"Connections at once; default and most {bounds.FLOWS}."
     )
-    new_conns: CountRate | None = Field(
+    new_conns: CountRates | None = Field(
         default=None, description=f"New connections a time; the seal bounds them to {bounds.NEW_FLOWS_PER_SECOND}/s."
     )
     bytes_out: SizeRates | None = Field(default=None, description="Bytes sent a time; of several each holds.")
     bytes_in: SizeRates | None = Field(default=None, description="Bytes received a time; of several each holds.")
-    names: CountRate | None = Field(
+    names: CountRates | None = Field(
         default=None,
         description="Distinct names a time that no rule names exactly: under wildcards, or without a rule in audit "
         f"mode. Of all names together {bounds.SYNTHETIC_NAMES} may ever be asked for.",

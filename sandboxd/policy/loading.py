@@ -1,29 +1,41 @@
 """A policy file as a checked `PolicyDocument`, or everything that is wrong with it, each with its place in the text.
 
-`read_policy` is the one function of this package that does I/O. Called by the commands and, for a new revision, by
+Files are read here and nowhere else in this package. Called by the commands and, for a new revision, by
 the controller.
 """
 
 import gc
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
 from sandboxd import limits
 from sandboxd.errors import UsageError
 from sandboxd.policy.checks import check_document
+from sandboxd.policy.extending import Layered, extend
 from sandboxd.policy.models import PolicyDocument
 from sandboxd.policy.problems import PolicyError, Problem
 from sandboxd.policy.source import read_source
-from sandboxd.policy.validation import Document, placed, validate
+from sandboxd.policy.validation import Document, validate
 
 
 def read_policy(path: FilePath) -> PolicyDocument:
-    """The policy in the file; a relative `workspace.source` is made absolute, from the file's directory.
+    """The policy in the file, with those that it extends; a relative `workspace.source` is made absolute, from the
+    directory of the file it stands in. Raises PolicyError with all problems, UsageError where a file can't be read."""
+    return load_policy(path).document
 
-    Raises PolicyError with all problems, UsageError where the file can't be read.
-    """
-    return placed_in(path.resolve().parent, parse_policy(read_text(path), str(path)))
+
+def load_policy(path: FilePath) -> Layered:
+    """The same, and where its parts stand."""
+    file = path.resolve()
+    return _checked(_load(read_text(path), str(path), file.parent, _Files([file], {file})))
+
+
+def parse_policy(text: str, name: str, directory: FilePath | None = None) -> PolicyDocument:
+    """The policy in `text`; `name` stands for the file in problems, `directory` is where `extends` begins. Raises
+    PolicyError with all problems, UsageError where a file that it extends can't be read."""
+    return _checked(_load(text, name, directory, _Files([], set()))).document
 
 
 def placed_in(directory: FilePath, document: PolicyDocument) -> PolicyDocument:
@@ -56,8 +68,50 @@ def decode_text(raw: bytes, name: str) -> str:
         raise PolicyError([Problem("not UTF-8", "expected text in UTF-8", "", name, line, 1)]) from None
 
 
-def parse_policy(text: str, name: str) -> PolicyDocument:
-    """The policy in `text`; `name` stands for the file in problems. Raises PolicyError with all problems."""
+@dataclass(slots=True)
+class _Files:
+    """Those that were read. `trail`: the ones that led to the one being read."""
+
+    trail: list[FilePath]
+    read: set[FilePath]
+
+
+def _load(text: str, name: str, directory: FilePath | None, files: _Files) -> Layered:
+    """One file in its form, over those that it extends; of those the last one is the nearest."""
+    own = _validated(text, name)
+    if directory is not None:
+        own = replace(own, document=placed_in(directory, own.document))
+    bases = [_base(own, number, directory, files) for number in range(len(own.document.extends or ()))]
+    for base in reversed(bases):
+        own = extend(own, base) if base is not None else own
+    return own
+
+
+def _base(own: Layered, number: int, directory: FilePath | None, files: _Files) -> Layered | None:
+    """None where another way led to the same file already."""
+    path, where = (own.document.extends or ())[number], f"extends[{number}]"
+    if directory is None:
+        raise PolicyError([own.place(Problem("only a file can extend others", "write the policy out", where))])
+    file = (directory / path).resolve()
+    if file in files.trail:
+        raise PolicyError([own.place(Problem(f"{path} extends this file", "leave one of them out", where))])
+    if file in files.read:
+        return None
+    if len(files.read) > limits.POLICY_BASES:
+        raise PolicyError([own.place(Problem("too many files", f"expected {limits.POLICY_BASES} at most", where))])
+    files.read.add(file)
+    files.trail.append(file)
+    try:
+        return _load(read_text(file), str(directory / path), file.parent, files)
+    except PolicyError:
+        raise
+    except UsageError as error:
+        raise PolicyError([own.place(Problem(error.message, error.hint, where))]) from None
+    finally:
+        files.trail.pop()
+
+
+def _validated(text: str, name: str) -> Layered:
     if len(text) > limits.POLICY_FILE:
         raise PolicyError([Problem(f"larger than {limits.POLICY_FILE // limits.MIB} MiB", "", "", name)])
     with _without_collection():
@@ -68,11 +122,17 @@ def parse_policy(text: str, name: str) -> PolicyDocument:
             )
         source = Document(root, name, PolicyDocument)
         document: PolicyDocument | None = validate(source, problems)
-        if document is not None and not problems:
-            problems += [placed(problem, source) for problem in check_document(document)]
     if problems or document is None:
         raise PolicyError(sorted(problems, key=lambda p: (p.line, p.column)))
-    return document
+    return Layered(document, source)
+
+
+def _checked(loaded: Layered) -> Layered:
+    """What its parts say about each other. Raises PolicyError."""
+    problems = [loaded.place(problem) for problem in check_document(loaded.document)]
+    if problems:
+        raise PolicyError(sorted(problems, key=lambda p: (p.file != loaded.source.name, p.file, p.line, p.column)))
+    return loaded
 
 
 @contextmanager
@@ -85,12 +145,3 @@ def _without_collection() -> Generator[None, None, None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def place_in(text: str, paths: Sequence[str]) -> list[tuple[int, int]]:
-    """Line and column (from 1) of each path in the text of a policy that could be loaded."""
-    root, _ = read_source(text, "")
-    assert root is not None, "it was loaded"
-    source = Document(root, "", PolicyDocument)
-    problems = [placed(Problem("", path=path), source) for path in paths]
-    return [(problem.line, problem.column) for problem in problems]

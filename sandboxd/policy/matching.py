@@ -151,10 +151,10 @@ def _compile_limits(policies: Sequence[Policy]) -> CompiledLimits:
     default = CompiledLimits()
     return CompiledLimits(
         conns=min([default.conns, *(each.conns for each in given if each.conns is not None)]),
-        new_conns=frozenset(each.new_conns for each in given if each.new_conns is not None),
+        new_conns=frozenset(rate for each in given for rate in each.new_conns or ()),
         bytes_out=frozenset(rate for each in given for rate in each.bytes_out or ()),
         bytes_in=frozenset(rate for each in given for rate in each.bytes_in or ()),
-        names=frozenset(each.names for each in given if each.names is not None),
+        names=frozenset(rate for each in given for rate in each.names or ()),
         peek=_narrowest([each.peek for each in given], default.peek),
         connect=_narrowest([each.connect for each in given], default.connect),
         idle=_narrowest([each.idle for each in given], default.idle),

@@ -20,6 +20,9 @@ Word = Annotated[str, Form(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}", "a word")]
 HostPath = Annotated[str, Form(r"[^\x00~$][^\x00$]{0,4095}", "a path, absolute or relative to the policy file")]
 
 
+RelativePath = Annotated[str, Form(r"[^/\x00~$][^\x00$]{0,1023}", "a path from the policy file's directory")]
+
+
 class Agent(Model):
     """Who the policy is for."""
 
@@ -127,8 +130,8 @@ class PolicyDocument(Model):
     delegation: Annotated[Delegation | None, NotYet()] = Field(default=None, description="Other agents.")
     skills: Annotated[tuple[Skill, ...] | None, NotYet()] = Field(default=None, description="Attached skills.")
     hooks: Annotated[tuple[Hook, ...] | None, NotYet()] = Field(default=None, description="Call-backs.")
-    extends: Annotated[tuple[Text, ...] | None, NotYet("write the policy out in one file")] = Field(
-        default=None, description="Policies that this one narrows."
+    extends: Annotated[tuple[RelativePath, ...] | None, Field(min_length=1, max_length=8)] = Field(
+        default=None, description="Policy files, from this file's directory, whose parts this one takes over."
     )
     tenant: Annotated[Tenant | None, NotYet()] = Field(default=None, description="The tenant's part.")
 

@@ -60,7 +60,7 @@ class Model(BaseModel):
 
     def to_wire(self) -> dict[str, Any]:
         """Plain JSON that `from_wire` turns back into an equal value."""
-        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
 
     @classmethod
     def from_wire(cls, value: dict[str, Any]) -> Self:
@@ -159,8 +159,8 @@ def _format_rate(rate: Rate) -> str:
     return f"{rate.amount}/{rate.unit}"
 
 
-def _format_size_rates(rates: Sequence[Rate]) -> list[str]:
-    return [f"{rate.amount}B/{rate.unit}" for rate in rates]
+def _format_size_rate(rate: Rate) -> str:
+    return f"{rate.amount}B/{rate.unit}"
 
 
 def _json_form(pattern: str, *examples: str) -> WithJsonSchema:
@@ -205,14 +205,30 @@ CountRate = Annotated[
 ]  # fmt: skip
 
 
-def _size_rates(value: Any) -> Any:
+def _rates(parse: Callable[[str], Rate], example: str) -> BeforeValidator:
     """One text, or a list of them."""
-    if isinstance(value, str):
-        value = (value,)
-    if not isinstance(value, list | tuple) or not value:
-        raise refuse("expected an amount a time, such as 2GiB/day, or a list of them")
-    given = cast(Sequence[Any], value)
-    return tuple(_parsed(parse_size_rate, each) if isinstance(each, str) else each for each in given)
+
+    def read(value: Any) -> Any:
+        if isinstance(value, str):
+            value = (value,)
+        if not isinstance(value, list | tuple) or not value:
+            raise refuse(f"expected an amount a time, such as {example}, or a list of them")
+        given = cast(Sequence[Any], value)
+        return tuple(_parsed(parse, each) if isinstance(each, str) else each for each in given)
+
+    return BeforeValidator(read)
+
+
+def _rates_json(pattern: str, example: str) -> WithJsonSchema:
+    one = {"type": "string", "pattern": pattern, "examples": [example]}
+    return WithJsonSchema({"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]})
+
+
+def _written_rates(form: Callable[[Rate], str]) -> PlainSerializer:
+    def write(rates: Sequence[Rate]) -> list[str]:
+        return [form(rate) for rate in rates]
+
+    return PlainSerializer(write, return_type=list[str], when_used="json")
 
 
 class _RatesSchema:
@@ -222,11 +238,13 @@ class _RatesSchema:
         return core_schema.tuple_variable_schema(core_schema.is_instance_schema(Rate), min_length=1)
 
 
-_SIZE_RATE_JSON = {"type": "string", "pattern": SIZE_RATE_FORM, "examples": ["2GiB/day"]}
+CountRates = Annotated[
+    tuple[Rate, ...], _RatesSchema(), _rates(parse_count_rate, "50/s"), _written_rates(_format_rate),
+    _rates_json(COUNT_RATE_FORM, "50/s"),
+]  # fmt: skip
 SizeRates = Annotated[
-    tuple[Rate, ...], _RatesSchema(), BeforeValidator(_size_rates),
-    PlainSerializer(_format_size_rates, return_type=list[str], when_used="json"),
-    WithJsonSchema({"anyOf": [_SIZE_RATE_JSON, {"type": "array", "items": _SIZE_RATE_JSON, "minItems": 1}]}),
+    tuple[Rate, ...], _RatesSchema(), _rates(parse_size_rate, "2GiB/day"), _written_rates(_format_size_rate),
+    _rates_json(SIZE_RATE_FORM, "2GiB/day"),
 ]  # fmt: skip
 
 

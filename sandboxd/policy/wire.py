@@ -5,7 +5,7 @@ Whoever sent it has checked it and told a person what was wrong; here it is only
 otherwise wait for pydantic and the suffix list.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any, Literal, cast
@@ -102,10 +102,10 @@ class WireBounds:
     """As `rules.Bounds`."""
 
     conns: int | None
-    new_conns: Rate | None
+    new_conns: tuple[Rate, ...] | None
     bytes_out: tuple[Rate, ...] | None
     bytes_in: tuple[Rate, ...] | None
-    names: Rate | None
+    names: tuple[Rate, ...] | None
     peek: float | None
     connect: float | None
     idle: float | None
@@ -247,10 +247,10 @@ def _bounds(value: object) -> WireBounds | None:
         raise WireError("limits.conns: expected a number of connections")
     return WireBounds(
         conns,
-        _count_rate(given, "new_conns"),
-        _size_rates(given, "bytes_out"),
-        _size_rates(given, "bytes_in"),
-        _count_rate(given, "names"),
+        _rates(given, "new_conns", parse_count_rate),
+        _rates(given, "bytes_out", parse_size_rate),
+        _rates(given, "bytes_in", parse_size_rate),
+        _rates(given, "names", parse_count_rate),
         *(_seconds(given, key) for key in ("peek", "connect", "idle")),
     )
 
@@ -320,11 +320,6 @@ def _seconds(table: Mapping[str, Any], key: str) -> float | None:
     return None if value is None else parse_seconds(_text(value, f"limits.{key}"))
 
 
-def _count_rate(table: Mapping[str, Any], key: str) -> Rate | None:
-    value = table.get(key)
-    return None if value is None else parse_count_rate(_text(value, f"limits.{key}"))
-
-
-def _size_rates(table: Mapping[str, Any], key: str) -> tuple[Rate, ...] | None:
+def _rates(table: Mapping[str, Any], key: str, parse: Callable[[str], Rate]) -> tuple[Rate, ...] | None:
     texts = _texts(table, key)
-    return None if texts is None else tuple(map(parse_size_rate, texts))
+    return None if texts is None else tuple(map(parse, texts))

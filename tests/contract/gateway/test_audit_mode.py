@@ -1,7 +1,10 @@
 """Audit mode behind a real seal: what no rule knows is answered, recorded and passed; the floor is not."""
 
+from pathlib import Path
+
 import pytest
 
+from sandboxd.policy.loading import read_policy
 from sandboxd.settings import Pin
 from tests.contract.gateway.conftest import NAME, SANDBOX, Inside
 from tests.kit import servers
@@ -44,3 +47,18 @@ def test_the_floor_is_reset_in_audit_mode_too(
             first_byte(inside, address)
     reasons = [event.reason for event in gateway.sink.wait_for("decision", 2)]
     assert reasons == ["floor_metadata", "floor_private"]
+
+
+def test_a_denial_of_an_extended_policy_holds_in_audit_mode(
+    gateway: GatewayUnderTest, controller: Controller, inside: Inside, tmp_path: Path
+) -> None:
+    (tmp_path / "base.yaml").write_text("egress: {rules: [{id: shut, action: deny, to: {hosts: [.example.org]}}]}\n")
+    (tmp_path / "own.yaml").write_text("extends: [base.yaml]\negress: {mode: audit}\n")
+    (policy,) = read_policy(tmp_path / "own.yaml").scopes()
+    controller.register(SANDBOX, **policy.to_wire())
+    assert inside.resolve(UNKNOWN).rcode == 5
+    assert inside.resolve("other.example.net").rcode == 0
+    assert [(event.verdict, event.rule) for event in gateway.sink.wait_for("dns", 2)] == [
+        ("deny", "shut"),
+        ("would_deny", None),
+    ]

@@ -159,7 +159,6 @@ def test_all_problems_come_at_once_in_the_order_of_the_text():
         (egress(RULE.replace("action: allow", "action: ask")), "ask"),
         (egress(RULE + ", tls: {no_sni: allow}"), "no_sni"),
         ("egress: {mode: learn}\n", "learn"),
-        ("extends: [base.yaml]\n", "extends"),
         ("volumes: {memory: /data}\n", "volumes"),
         ("volumes: {memory: {target: /data, size: 1GiB}}\n", "volumes"),
         ("tools: {preset: full, allow: ['*'], deny: [], max_concurrency: 4}\n", "tools"),
