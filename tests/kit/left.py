@@ -89,7 +89,7 @@ class Scope:
             sources = [mount.get("Source", "") for mount in entry.get("Mounts", [])]
             if any(source.startswith(f"{self.run_dir}/") for source in sources):
                 found[entry["Id"]] = entry["State"]
-                if entry["Id"] not in self.seen:
+                if entry["Id"] not in self.seen or not self.seen[entry["Id"]].namespace:
                     self.seen[entry["Id"]] = _see(entry)
         return found
 
@@ -119,7 +119,9 @@ def _see(entry: dict[str, Any]) -> Seen:
     namespace = 0
     running = pids_of_container(entry["Id"])
     with contextlib.suppress(OSError, IndexError):
-        namespace = os.stat(f"/proc/{running[0]}/ns/net").st_ino
+        found = os.stat(f"/proc/{running[0]}/ns/net").st_ino
+        # While runc makes the container, its process is in the container's cgroup and still in the host's namespace.
+        namespace = found if found != os.stat("/proc/self/ns/net").st_ino else 0
     return Seen(entry["Id"], namespace, entry["Labels"].get("sandboxd.uid", "none"), ticks())
 
 
