@@ -134,6 +134,9 @@ VOLUMES = 64
 TERMINALS = 64
 # Orders sent → the gate's lifeline comes in; it is a fork and a connect away.
 LIFELINE = 10.0
+# An image's own roots; a client's authority, and its roots for Java, as text.
+ROOTS_FILE = 4 * MIB
+AUTHORITY = 64 * KIB
 # After SIGKILL: a process in an uninterruptible wait, then Docker's own cleaning up.
 STOP_KILL = 10.0
 # The longest grace a client may ask for.

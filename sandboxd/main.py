@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from sandboxd import limits
 from sandboxd.cli.text import harmless
 from sandboxd.errors import ExitCode, SandboxdError
 
@@ -38,10 +39,25 @@ def _run(arguments: Sequence[str]) -> int:
     from sandboxd.settings import load_settings
 
     settings = load_settings()
-    warden = start_processes(settings)
+    warden = start_processes(settings, intercepts=_may_intercept(arguments))
     from sandboxd.cli.run import run_command
 
     return run_command(arguments, settings, warden)
+
+
+def _may_intercept(arguments: Sequence[str]) -> bool:
+    """Whether a policy file says so: before the fork nothing is parsed, and a policy that can't be read is refused."""
+    for option, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if option == "--":
+            break
+        path = following if option == "--policy" else option.removeprefix("--policy=")
+        if option.startswith("--policy") and path != option:
+            try:
+                with open(path, "rb") as file:
+                    return b"intercept" in file.read(limits.POLICY_FILE)
+            except OSError:
+                break
+    return False
 
 
 def _asks_for_help(arguments: Sequence[str]) -> bool:

@@ -5,6 +5,7 @@ their own afterwards, at the same time. Called by `main` for `run`, and by the c
 """
 
 import contextlib
+import importlib
 import os
 import threading
 import time
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from sandboxd.warden.client import WardenClient
 
 
-def start_processes(settings: Settings) -> "WardenClient":
-    """Fork guardian, warden and gateway; they end when the client's connection does. Needs a single thread. Raises
-    SandboxdError `no_privileges` where this isn't root."""
+def start_processes(settings: Settings, *, intercepts: bool = False) -> "WardenClient":
+    """Fork guardian, warden and gateway; they end when the client's connection does. Needs a single thread.
+    `intercepts`: some policy may. Raises SandboxdError `no_privileges` where this isn't root."""
     if os.geteuid() != 0:
         raise SandboxdError(
             "no_privileges",
@@ -35,7 +36,7 @@ def start_processes(settings: Settings) -> "WardenClient":
     make_directories(settings)
     from sandboxd.warden.server.guardian import fork_processes
 
-    sock = fork_processes(settings, lambda: _load_gateway(settings))
+    sock = fork_processes(settings, lambda: _load_gateway(settings, intercepts=intercepts))
     from sandboxd.warden.client import WardenClient
 
     return WardenClient(sock)
@@ -64,9 +65,11 @@ def make_directories(settings: Settings) -> None:
             ) from None
 
 
-def _load_gateway(settings: Settings) -> "Callable[[socket.socket], int]":
+def _load_gateway(settings: Settings, *, intercepts: bool) -> "Callable[[socket.socket], int]":
     from sandboxd.egress.gateway.process import run_gateway
 
+    if intercepts:  # a tenth of a second that others need not wait for
+        importlib.import_module("sandboxd.egress.gateway.authority")
     return partial(run_gateway, settings=settings)
 
 

@@ -29,6 +29,7 @@ from sandboxd.warden.protocol import ContainerSpec, Exited, ImageInfo
 if TYPE_CHECKING:
     from sandboxd.cli.run_reload import Reload
     from sandboxd.controller.builds import Order
+    from sandboxd.controller.held_secrets import Held
     from sandboxd.controller.policy_file import PolicyFile
     from sandboxd.policy.egress import EgressPolicy, EgressRule
     from sandboxd.policy.models import PolicyDocument
@@ -40,8 +41,9 @@ def run_command(arguments: Sequence[str], settings: Settings, warden: WardenClie
     try:
         options = parse_run(arguments)
         followed = _open_policy_file(options)
-        plan, secrets = plan_run(options)
-        scope = Scope(plan.wire, (*settings.pins, *map(Pin.parse, options.pin)), hash=plan.hash)
+        plan, secrets, held = plan_run(options)
+        pins = (*settings.pins, *map(Pin.parse, options.pin))
+        scope = Scope(plan.wire, pins, hash=plan.hash, secrets=held.secrets if held else ())
         order = _order_package(plan, warden)
         client = open_client_ends()
         reload = _open_reload(options, plan, followed) if followed else None
@@ -50,13 +52,15 @@ def run_command(arguments: Sequence[str], settings: Settings, warden: WardenClie
         directories = (mount.source for mount in plan.mounts)
         give_up_root(settings, warden, directories=directories, images=(order.name,) if order else ())
         with open_state(settings.state_database) as state:
-            return _run(plan, secrets, scope, _Manner(options), client, StateLeases(state), warden, order, reload)
+            leases, manner = StateLeases(state), _Manner(options)
+            return _run(plan, secrets, held, scope, manner, client, leases, warden, order, reload)
     finally:
         end_processes(warden)
 
 
-def plan_run(options: RunOptions) -> tuple[Plan, tuple[Secret, ...]]:
-    """Everything settled, secrets read. Raises UsageError."""
+def plan_run(options: RunOptions) -> "tuple[Plan, tuple[Secret, ...], Held | None]":
+    """Everything settled, secrets read: those of the workload's environment, and those that the gateway holds. Raises
+    UsageError."""
     wanted = _wanted(options)
     names = [reference.partition("=")[0] for reference in options.secret]
     document = _read_policy(options)
@@ -68,8 +72,14 @@ def plan_run(options: RunOptions) -> tuple[Plan, tuple[Secret, ...]]:
     secrets = tuple(
         resolve_secret(reference, variables[name], os.environ)
         for name, reference in zip(names, options.secret, strict=True)
+        if name not in plan.held
     )
-    return plan, secrets
+    if not plan.held:
+        return plan, secrets, None
+    from sandboxd.controller.held_secrets import hold_secrets
+
+    held = hold_secrets(plan.held, options.secret, variables, os.environ)
+    return plan, (*secrets, *held.variables), held
 
 
 def _open_policy_file(options: RunOptions) -> "PolicyFile | None":
@@ -152,6 +162,7 @@ class _Manner:
 def _run(
     plan: Plan,
     secrets: tuple[Secret, ...],
+    held: "Held | None",
     scope: Scope,
     manner: _Manner,
     client: ClientEnds,
@@ -161,7 +172,7 @@ def _run(
     reload: "Reload | None",
 ) -> int:
     image, command = _build_package(plan, order, warden, leases, scope.pins) if order else _find_image(plan, warden)
-    environment = make_environment(image.env, plan.env, secrets)
+    environment = make_environment(image.env, plan.env, secrets, trusts=plan.intercepts)
     spec = ContainerSpec(
         sandbox=ids.sandbox_id(),
         agent=plan.agent,
@@ -171,11 +182,21 @@ def _run(
         resources=plan.resources,
         mounts=plan.mounts,
         unix_sockets=plan.unix_sockets,
+        trust=plan.intercepts,
     )
     with open_sandbox(warden, spec, scope, leases, say) as sandbox:
         say(describe(plan, spec.image, command))
-        with reload.following(sandbox, say) if reload else contextlib.nullcontext():
+        with reload.following(sandbox, say) if reload else contextlib.nullcontext(), _rotating(sandbox, held):
             return _relay(sandbox, plan, command, environment, manner, client)
+
+
+def _rotating(sandbox: Sandbox, held: "Held | None") -> contextlib.AbstractContextManager[object]:
+    """While it lasts the gateway is told of secrets whose files change."""
+    if held is None:
+        return contextlib.nullcontext()
+    from sandboxd.controller.held_secrets import SecretWatch
+
+    return SecretWatch(held.files, sandbox.rotate, say)
 
 
 def _order_package(plan: Plan, warden: WardenClient) -> "Order | None":

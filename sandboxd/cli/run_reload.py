@@ -71,4 +71,4 @@ def _differences(before: Plan, after: Plan) -> tuple[str, ...]:
     return tuple(_WORDS.get(n, n) for n in names if getattr(before, n) != getattr(after, n))
 
 
-_WORDS = {"mounts": "workspace"}
+_WORDS = {"mounts": "workspace", "held": "credentials", "intercepts": "interception"}

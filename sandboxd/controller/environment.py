@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sandboxd.controller.secrets import Secret
 from sandboxd.errors import UsageError
-from sandboxd.warden.protocol import Mount
+from sandboxd.warden.protocol import JAVA_ROOTS, ROOTS, Mount
 
 HOME = "/home/sandbox"
 WORKSPACE = "/workspace"
@@ -16,13 +16,33 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Nothing of the caller's environment is inherited; programs misbehave without these.
 BASICS = {"PATH": PATH, "HOME": HOME, "USER": "sandbox", "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108 (inside)
 
+# Where programs look for whom to trust, in a sandbox that trusts an authority of its own.
+_ROOTS_VARIABLES = (
+    *(
+        "SSL_CERT_FILE",
+        "NODE_EXTRA_CA_CERTS",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "GIT_SSL_CAINFO",
+        "AWS_CA_BUNDLE",
+    ),
+    *("CARGO_HTTP_CAINFO", "DENO_CERT", "PIP_CERT", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"),
+)
+TRUST = dict.fromkeys(_ROOTS_VARIABLES, ROOTS) | {
+    "JAVA_TOOL_OPTIONS": f"-Djavax.net.ssl.trustStore={JAVA_ROOTS} -Djavax.net.ssl.trustStoreType=PKCS12 "
+    "-Djavax.net.ssl.trustStorePassword=changeit"
+}
+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def make_environment(image: Iterable[str], given: Iterable[str], secrets: Iterable[Secret]) -> dict[str, str]:
+def make_environment(
+    image: Iterable[str], given: Iterable[str], secrets: Iterable[Secret], *, trusts: bool = False
+) -> dict[str, str]:
     """`image`: the image's own K=V, of which PATH alone is taken (its programs stand there); `given`: K=V of the
-    command line; the later wins. Raises UsageError, which never holds a value."""
-    environment = BASICS | dict(v.split("=", 1) for v in image if v.startswith("PATH="))
+    command line; the later wins. `trusts`: it has an authority of its own. Raises UsageError, which never holds a
+    value."""
+    environment = BASICS | (TRUST if trusts else {}) | dict(v.split("=", 1) for v in image if v.startswith("PATH="))
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not _VARIABLE.fullmatch(name) or "\0" in value:

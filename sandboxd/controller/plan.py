@@ -48,7 +48,9 @@ class Wanted:
 class Plan:
     """All of a run but its secrets' values. `package`: an image to be built from it first, `constraints` and
     `scripts` with it, and `command` the arguments of its `program` (None: its own). `secrets`: secret → variable.
-    `command` empty without a package: the image's own. `tool_prefix`: what makes a tool's own name its final one."""
+    `command` empty without a package: the image's own. `tool_prefix`: what makes a tool's own name its final one.
+    `held`: secrets that the gateway puts into requests, and of which the workload sees placeholders. `intercepts`:
+    some of its TLS is read."""
 
     agent: str
     workload: str
@@ -60,6 +62,8 @@ class Plan:
     scripts: bool = False
     env: tuple[str, ...] = field(default=(), repr=False)
     secrets: tuple[tuple[str, str], ...] = ()
+    held: tuple[str, ...] = ()
+    intercepts: bool = False
     mounts: tuple[Mount, ...] = ()
     resources: Resources = field(default_factory=Resources)
     runtime: Runtime = "runc"
@@ -99,15 +103,20 @@ def plan_command(
     mounts = (workspace,) if workspace else _mounts(document, "rw")
     image = wanted.image or (document.image if document else None)
     package, program, command = _settle(wanted.package, wanted.command, image)
+    workload = f"mcp:{workload_name(package or (command or (wanted.image or ''))[0])}"
+    held, intercepts = _interception(document.scopes() if document else (), workload)
+    _check_secrets("the policy", held, secrets, needs_all=False)
     return Plan(
         agent=document.agent.name if document and document.agent else AGENT,
-        workload=f"mcp:{workload_name(package or (command or (wanted.image or ''))[0])}",
+        workload=workload,
         image=None if package else image or default_image(command),
         command=command,
         package=package,
         program=program,
         env=wanted.env,
         secrets=tuple((name, name) for name in secrets),
+        held=held,
+        intercepts=intercepts,
         mounts=mounts,
         resources=_resources(document.resources if document else None, wanted),
         runtime=runtime_named(wanted.runtime or (document.runtime if document else None)),
@@ -126,7 +135,8 @@ def plan_server(document: "PolicyDocument", name: str, wanted: Wanted, secrets: 
     assert document.servers
     server = document.servers[name]
     needed = tuple((secret.secret, secret.env) for secret in server.secrets or ())
-    _check_secrets(name, [secret for secret, _ in needed], secrets)
+    held, intercepts = _interception(document.scopes(name), f"mcp:{name}")
+    _check_secrets(f"server {name}", [*(secret for secret, _ in needed), *held], secrets)
     mounts = _mounts(document, server.workspace or "rw")
     command = (server.command, *(server.args or ())) if server.command else tuple(server.args or ())
     image = server.image or document.image
@@ -144,6 +154,8 @@ def plan_server(document: "PolicyDocument", name: str, wanted: Wanted, secrets: 
         scripts=bool(server.scripts),
         env=tuple(f"{key}={value}" for key, value in (server.env or {}).items()),
         secrets=needed,
+        held=held,
+        intercepts=intercepts,
         mounts=mounts,
         resources=_resources(server.resources or document.resources, wanted),
         runtime=runtime_named(server.runtime or document.runtime),
@@ -202,17 +214,27 @@ def workload_name(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32].rstrip("-") or "command"
 
 
-def _check_secrets(server: str, needed: Sequence[str], given: Sequence[str]) -> None:
+def _interception(policies: "Sequence[EgressPolicy]", workload: str) -> tuple[tuple[str, ...], bool]:
+    """The secrets that the gateway puts into the workload's requests, and whether it reads any."""
+    if not policies:
+        return (), False
+    from sandboxd.policy.interception import credential_names, intercepted_names
+
+    return tuple(sorted(credential_names(policies, workload))), bool(intercepted_names(policies, workload))
+
+
+def _check_secrets(who: str, needed: Sequence[str], given: Sequence[str], *, needs_all: bool = True) -> None:
+    """Every needed secret was given; no other was, where the policy says all that is needed."""
     for name in needed:
         if name not in given:
             raise UsageError(
-                f"server {server} needs secret {name}",
+                f"{who} needs secret {name}",
                 hint=f"--secret {name}=env:VARIABLE or --secret {name}=file:PATH",
                 code="no_secret",
             )
-    for name in given:
+    for name in given if needs_all else ():
         if name not in needed:
-            raise UsageError(f"--secret {name}: server {server} has no such secret", code="no_secret")
+            raise UsageError(f"--secret {name}: {who} has no such secret", code="no_secret")
 
 
 def _mounts(document: "PolicyDocument | None", mode: str) -> tuple[Mount, ...]:

@@ -15,18 +15,23 @@ from dataclasses import replace
 from typing import Any
 
 from sandboxd import channel, limits
-from sandboxd.egress.control import REPLIES, Failed, Flush, RecordSandbox, Register, Watch
+from sandboxd.egress.control import REPLIES, Failed, Flush, RecordSandbox, Register, Registered, Rotate, Watch
 from sandboxd.errors import SandboxdError
 
 Connect = Callable[[], socket.socket]
 
 
 class Registration:
-    """`connect` gives a new control connection and waits for a gateway to be there; `register` is said on each."""
+    """`connect` gives a new control connection and waits for a gateway to be there; `register` is said on each.
+    `trust` is told what each later gateway answers: its authority is another one. `answer`: the last one."""
 
-    def __init__(self, connect: Connect, register: Register) -> None:
+    def __init__(
+        self, connect: Connect, register: Register, trust: Callable[[Registered], None] = lambda _: None
+    ) -> None:
         self._connect = connect
         self._register = register
+        self._trust = trust
+        self.answer = Registered()
         self._lock = threading.RLock()  # over the connection: one request and its answer
         self._session: socket.socket | None = None
         self._hear: Callable[[socket.socket], None] | None = None
@@ -83,6 +88,16 @@ class Registration:
             if hear is not None:
                 self._watch()
 
+    def rotate(self, name: str, value: str) -> None:
+        """The secret has another value, here and for every later gateway. Raises SandboxdError; then it has not."""
+        with self._lock:
+            before = self._register
+            if name not in {secret.name for secret in before.secrets}:
+                return
+            self._ask_again(Rotate(before.sandbox, name, value))
+            rotated = tuple(replace(s, value=value) if s.name == name else s for s in before.secrets)
+            self._register = replace(before, secrets=rotated)
+
     def close(self) -> None:
         """The sandbox is over: what it still had is reset. Idempotent."""
         self._closed.set()
@@ -120,7 +135,9 @@ class Registration:
                 session = self._connect()
                 session.settimeout(limits.GATEWAY_REGISTER)  # a gateway that is silent is as good as dead
                 try:
-                    _ask(session, self._register)
+                    answer = _ask(session, self._register)
+                    if isinstance(answer, Registered):
+                        self._tell(answer)
                     if self._hear is not None:
                         self._watch()
                 except BaseException:
@@ -128,6 +145,11 @@ class Registration:
                     raise
                 self._session = session
             return self._session
+
+    def _tell(self, answer: Registered) -> None:
+        self.answer = answer
+        if self._first.is_set() and answer.ca:
+            self._trust(answer)
 
     def _watch(self) -> None:
         assert self._hear is not None
@@ -148,7 +170,8 @@ class Registration:
             try:
                 with self._lock:
                     session = self._registered()
-                    return _ask(session, request)
+                    _ask(session, request)
+                    return
             except SandboxdError as error:
                 if error.code != "gateway_down" or time.monotonic() >= deadline or self._closed.is_set():
                     raise
@@ -167,7 +190,7 @@ class Registration:
 _FINAL = frozenset({"warden_gone", "gateway_refused", "channel"})
 
 
-def _ask(session: socket.socket, request: Any) -> None:
+def _ask(session: socket.socket, request: Any) -> Any:
     try:
         channel.send(session, request)
         received = channel.receive(session, REPLIES)
@@ -177,6 +200,7 @@ def _ask(session: socket.socket, request: Any) -> None:
         raise SandboxdError("gateway_down", "the gateway died", hint="its messages on stderr say why")
     if isinstance(received[0], Failed):
         raise SandboxdError("gateway_refused", f"the gateway refused: {received[0].message}")
+    return received[0]
 
 
 def _wait_for_end(session: socket.socket) -> None:

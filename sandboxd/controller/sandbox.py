@@ -18,7 +18,8 @@ from sandboxd import limits
 from sandboxd.controller.ports import Leases, Warden
 from sandboxd.controller.registration import Registration
 from sandboxd.controller.relay import Streams
-from sandboxd.egress.control import Register
+from sandboxd.egress.control import Register, Registered
+from sandboxd.egress.control import Secret as HeldSecret
 from sandboxd.errors import SandboxdError
 from sandboxd.settings import Pin
 from sandboxd.warden.protocol import ContainerSpec, Created, Exited, ProbeResult
@@ -27,12 +28,13 @@ from sandboxd.warden.protocol import ContainerSpec, Created, Exited, ProbeResult
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What a sandbox may reach: `policies` as plain JSON, widest first, all of which must allow (none denies
-    everything); operator pins; whose it is in the audit log."""
+    everything); operator pins; secrets that the gateway holds; whose it is in the audit log."""
 
     policies: tuple[dict[str, Any], ...] = ()
     pins: tuple[Pin, ...] = ()
     tenant: str = "local"
     hash: str = ""
+    secrets: tuple[HeldSecret, ...] = ()
 
 
 class _Orders:
@@ -96,6 +98,10 @@ class Sandbox:
         """`hear` gets the connections on which denials come; None: nobody any more. Raises SandboxdError."""
         self._registration.listen(hear)
 
+    def rotate(self, secret: str, value: str) -> None:
+        """The gateway puts another value in from now on. Raises SandboxdError; then nothing changed."""
+        self._registration.rotate(secret, value)
+
     def ended(self, exited: Exited) -> None:
         """How the workload ended, for the records."""
         self._exited = exited
@@ -126,7 +132,15 @@ def open_sandbox(
 ) -> Generator[Sandbox, None, None]:
     """The sandbox, ready to launch. `report` gets what went wrong while it was undone. Raises SandboxdError."""
     canary = os.urandom(16).hex()
-    registration = Registration(warden.gateway, _register(spec, scope, canary))
+
+    def trust(answer: Registered) -> None:
+        """A later gateway's authority becomes the sandbox's."""
+        try:
+            warden.trust(spec.sandbox, answer.ca, answer.java)
+        except SandboxdError as error:
+            report(f"what is intercepted is refused from now on: {error}")
+
+    registration = Registration(warden.gateway, _register(spec, scope, canary), trust)
     opened: list[Sandbox] = []
 
     def end() -> None:
@@ -146,6 +160,8 @@ def open_sandbox(
         warden.start(spec.sandbox)
         warden.seal(spec.sandbox)
         registration.wait()
+        if spec.trust:
+            warden.trust(spec.sandbox, registration.answer.ca, registration.answer.java)
         probed = _probe(warden, spec.sandbox, canary)
         registration.name(spec.workload)
         opened.append(Sandbox(spec, created, probed, warden, registration))
@@ -166,6 +182,7 @@ def _register(spec: ContainerSpec, scope: Scope, canary: str) -> Register:
         pins=scope.pins,
         canary=canary,
         hash=scope.hash,
+        secrets=scope.secrets,
     )
 
 

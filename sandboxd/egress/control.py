@@ -135,9 +135,11 @@ class Ok:
 @message
 class Registered:
     """The policies apply. `ca`: the certificate (PEM) that the sandbox must trust where connections are intercepted;
-    empty where none is. It stays the same until the registration ends."""
+    empty where none is; `java` the same with the host's roots for Java (PKCS12, base64). It stays the same until the
+    registration ends."""
 
     ca: str = ""
+    java: str = ""
 
 
 @message

@@ -29,8 +29,8 @@ def interception(policy: CompiledEgress, target: Target, now: Moment) -> Interce
     return Interception(tuple(chosen.values()))
 
 
-def intercepted_names(policies: Sequence[Policy], workload: str) -> tuple[str, ...]:
-    """The names under which this workload may be intercepted, itself or all below it; sorted."""
+def intercepted_names(policies: Sequence[Policy], workload: str | None = None) -> tuple[str, ...]:
+    """The names that are intercepted for this workload, or for any: each itself or what is below it; sorted."""
     return tuple(sorted({p.base for rule in _intercepting(policies, workload) for p in rule.to.hosts or ()}))
 
 
@@ -39,8 +39,8 @@ def credential_names(policies: Sequence[Policy], workload: str) -> frozenset[str
     return frozenset(each.secret for rule in _intercepting(policies, workload) for each in rule.credentials or ())
 
 
-def _intercepting(policies: Sequence[Policy], workload: str) -> Iterator[Rule]:
+def _intercepting(policies: Sequence[Policy], workload: str | None) -> Iterator[Rule]:
     for policy in policies:
         for rule in policy.all_rules:
-            if rule.action != "deny" and intercepts(rule) and applies_to(rule, workload):
+            if rule.action != "deny" and intercepts(rule) and (workload is None or applies_to(rule, workload)):
                 yield rule

@@ -61,6 +61,10 @@ class WardenClient:
         """Identity checks, wire, rules; listeners to the gateway."""
         self._reply(p.Seal(sandbox), p.Done)
 
+    def trust(self, sandbox: str, authority: str, store: str = "") -> None:
+        """Its programs trust this authority."""
+        self._reply(p.Trust(sandbox, authority, store), p.Done)
+
     def probe(self, sandbox: str, canary: str) -> tuple[p.ProbeResult, ...]:
         """The cheap part of the probe."""
         return self._reply(p.Probe(sandbox, canary), p.Probed).results

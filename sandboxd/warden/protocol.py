@@ -17,6 +17,9 @@ VERSION = 1
 TCP_PORT = 15001
 DNS_PORT = 15053
 LIFELINE_PORT = 15099
+# Inside a sandbox that trusts an authority of its own: all roots in PEM, and the same for Java.
+ROOTS = "/.sandboxd/roots.pem"
+JAVA_ROOTS = "/.sandboxd/roots.p12"
 # Workloads' names resolve through this address: not local, so the seal redirects it like any other.
 NAMESERVER = "198.18.0.1"
 # Asked by the probe; the gateway answers with the sandbox's canary on any port.
@@ -49,6 +52,7 @@ class Resources:
 class ContainerSpec:
     """All a client may ask of a container. `build`: the root is writable so that a package can be installed and
     committed; never with a mount. `files` (absolute path → text) are put into a build's root before it starts.
+    `trust`: its programs trust what `Trust` says, and until then nobody.
     """
 
     sandbox: str
@@ -60,6 +64,7 @@ class ContainerSpec:
     mounts: tuple[Mount, ...] = ()
     unix_sockets: bool = True
     build: bool = False
+    trust: bool = False
     files: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -101,6 +106,17 @@ class Seal:
     """→ Done. Identity checks, then wire, rules, sysctls; listeners handed to the gateway."""
 
     sandbox: str
+
+
+@message
+class Trust:
+    """→ Done. A sandbox made with `trust` trusts `authority` (certificates in PEM) besides its image's own roots, or
+    the host's where the image has none; `store` is the same for Java (PKCS12, base64). Between Start and Remove, as
+    often as it changes; before Launch at least once."""
+
+    sandbox: str
+    authority: str
+    store: str = ""
 
 
 @message
@@ -197,6 +213,7 @@ REQUESTS = channel.registry(
     Create,
     Start,
     Seal,
+    Trust,
     Probe,
     Launch,
     Connect,

@@ -5,24 +5,40 @@ Owns the leaf certificates, short-lived and kept while they are good. Not here: 
 `sessions`, asked by `pump`. Imports `cryptography`, which takes a tenth of a second: import this late.
 """
 
+import base64
+import codecs
+import contextlib
 import datetime
+import functools
 import os
 import ssl
+import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from ipaddress import ip_network
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from sandboxd import limits
 
+# `ssl` asks for this codec by name, and its module's file can't be read once the gateway has its own user.
+codecs.lookup("idna")
+
+_END = b"-----END CERTIFICATE-----\n"
 _DAY = datetime.timedelta(days=1)
 # A sandbox's clock may be off, and clients refuse what is valid only in the future.
 _BEFORE = datetime.timedelta(hours=1)
 _ADDRESSES = (ip_network("0.0.0.0/0"), ip_network("::/0"))
+
+
+# Nothing in the store is secret, and every start would wait for more.
+JAVA_PASSWORD = b"changeit"
+_JAVA_ROUNDS = 1000
 
 
 class Authority:
@@ -48,6 +64,15 @@ class Authority:
     def pem(self) -> str:
         """Its certificate, for the sandbox to trust."""
         return self._certificate.public_bytes(serialization.Encoding.PEM).decode("ascii")
+
+    @functools.cached_property
+    def java(self) -> str:
+        """Its certificate and the host's roots in a store for Java (PKCS12, base64); the password is Java's usual."""
+        named = [pkcs12.PKCS12Certificate(self._certificate, b"sandboxd")]
+        named += [pkcs12.PKCS12Certificate(root, b"root-%d" % number) for number, root in enumerate(_host_roots())]
+        form = serialization.PrivateFormat.PKCS12.encryption_builder().kdf_rounds(_JAVA_ROUNDS)
+        form = form.key_cert_algorithm(pkcs12.PBES.PBESv2SHA256AndAES256CBC).hmac_hash(hashes.SHA256())
+        return base64.b64encode(pkcs12.serialize_java_truststore(named, form.build(JAVA_PASSWORD))).decode("ascii")
 
     def may_sign(self, name: str) -> bool:
         """Whether clients would accept its signature for `name`."""
@@ -120,6 +145,21 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(issuer, critical=False)
         )
+
+
+def _host_roots() -> list[x509.Certificate]:
+    """As far as they can be read: some roots are older than today's rules for certificates."""
+    path = ssl.get_default_verify_paths().cafile or "/etc/ssl/certs/ca-certificates.crt"
+    try:
+        pieces = Path(path).read_bytes().split(_END)
+    except OSError:
+        return []
+    roots: list[x509.Certificate] = []
+    for piece in pieces[:-1]:
+        with warnings.catch_warnings(), contextlib.suppress(ValueError):
+            warnings.simplefilter("ignore")
+            roots.append(x509.load_pem_x509_certificate(piece + _END))
+    return roots
 
 
 def _usage(*, ca: bool) -> x509.KeyUsage:

@@ -33,6 +33,11 @@ class SandboxCertificates:
     def ca(self) -> str:
         return self._authority.pem if self._authority is not None else ""
 
+    @property
+    def java(self) -> str:
+        """The same and the host's roots as Java reads them: PKCS12, base64."""
+        return self._authority.java if self._authority is not None else ""
+
     def allow(self, names: Sequence[str], sandbox: str, *, begin: bool) -> None:
         """The policy intercepts under `names`. `begin`: the workload does not run yet, so that it can come to trust an
         authority. Raises InterceptionError; SandboxdError where the operator's roots can't be read."""

@@ -141,7 +141,8 @@ class Session:
         except AlreadyRegisteredError:
             raise _Problem("registered", f"{message.sandbox} is registered by another controller") from None
         self._subjects[message.sandbox] = registration.subject
-        return Registered(self._certificates[message.sandbox].ca)
+        certificates = self._certificates[message.sandbox]
+        return Registered(certificates.ca, certificates.java)
 
     def _registration(self, message: Register) -> Registration:
         try:
@@ -166,7 +167,8 @@ class Session:
             self._certificates[message.sandbox] = SandboxCertificates(self._upstream_tls)
         certificates = self._certificates[message.sandbox]
         try:
-            certificates.allow(intercepted_names(policies, message.workload), message.sandbox, begin=not registered)
+            # of every workload: which one it is to be may be said later
+            certificates.allow(intercepted_names(policies), message.sandbox, begin=not registered)
         except (InterceptionError, SandboxdError) as error:
             raise _Problem(error.code, str(error)) from None
         return certificates

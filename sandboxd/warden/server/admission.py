@@ -108,6 +108,7 @@ def _check_resources(resources: Resources) -> None:
 
 def _check_build(spec: ContainerSpec) -> None:
     _need(spec.build or not spec.files, "bad_spec", "files belong to a build")
+    _need(not (spec.build and spec.trust), "bad_spec", "a build trusts what its image does")
     _need(not (spec.build and spec.mounts), "build_mounts", "a build mounts nothing of the host")
     _need(not spec.build or spec.runtime == "runc", "bad_spec", "a build runs under runc")
     total = sum(len(name) + len(text) for name, text in spec.files.items())

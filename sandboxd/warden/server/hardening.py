@@ -8,7 +8,7 @@ import posixpath
 from dataclasses import dataclass
 from typing import Any
 
-from sandboxd.warden.protocol import ContainerSpec, Mount
+from sandboxd.warden.protocol import JAVA_ROOTS, ROOTS, ContainerSpec, Mount
 
 GATE = "/.sandboxd/gate"
 HOME = "/home/sandbox"
@@ -16,6 +16,8 @@ HOME = "/home/sandbox"
 COVERED = {"gate": GATE, "resolv.conf": "/etc/resolv.conf", "hosts": "/etc/hosts", "passwd": "/etc/passwd"} | {
     "group": "/etc/group"
 }
+# The same where the sandbox trusts an authority of its own. Programs that heed no variable look into the second place.
+TRUSTED = {"roots.pem": (ROOTS, "/etc/ssl/certs/ca-certificates.crt"), "roots.p12": (JAVA_ROOTS,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def _host_config(spec: ContainerSpec, made: Made) -> dict[str, Any]:
         "Ulimits": [_ulimit("core", 0), _ulimit("nofile", r.nofile)],
         "ShmSize": r.tmp,
         "Tmpfs": _tmpfs(spec, made),
-        "Mounts": [*_covering(made), *(_bind(m.source, m.target, m.read_only) for m in made.mounts)],
+        "Mounts": [*_covering(spec, made), *(_bind(m.source, m.target, m.read_only) for m in made.mounts)],
     }
 
 
@@ -122,8 +124,11 @@ def _plain(path: str) -> str:
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
-def _covering(made: Made) -> list[dict[str, Any]]:
-    return [_bind(f"{made.scratch}/{name}", target, True) for name, target in COVERED.items()]
+def _covering(spec: ContainerSpec, made: Made) -> list[dict[str, Any]]:
+    places = list(COVERED.items())
+    if spec.trust:
+        places += [(name, target) for name, targets in TRUSTED.items() for target in targets]
+    return [_bind(f"{made.scratch}/{name}", target, True) for name, target in places]
 
 
 def _bind(source: str, target: str, read_only: bool) -> dict[str, Any]:

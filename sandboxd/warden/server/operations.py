@@ -31,6 +31,7 @@ class Operations:
             p.Create: lambda r: (self.sandboxes.create(r.spec), ()),
             p.Start: lambda r: _done(self.sandboxes.get(r.sandbox).start()),
             p.Seal: lambda r: _done(self.sandboxes.get(r.sandbox).seal()),
+            p.Trust: lambda r: _done(self.sandboxes.get(r.sandbox).trust(r.authority, r.store)),
             p.Probe: lambda r: (p.Probed(self.sandboxes.get(r.sandbox).probe(r.canary)), ()),
             p.Launch: self._launch,
             p.Connect: lambda r: (p.Done(), [self.sandboxes.get(r.sandbox).connect(r.port)]),

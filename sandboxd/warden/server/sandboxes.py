@@ -27,6 +27,7 @@ from sandboxd.warden.server.orders import encode_orders
 from sandboxd.warden.server.probe import probe_namespace
 from sandboxd.warden.server.seal import seal_namespace
 from sandboxd.warden.server.terminals import bound_terminals
+from sandboxd.warden.server.trust import image_roots
 from sandboxd.warden.server.workload import Workload, accept_lifeline, kill_process
 
 
@@ -80,7 +81,7 @@ class Sandbox:
         image = engine.inspect_image(self.spec.image)
         self.uid, self.claim = uids.claim_uid()
         directory = scratch.warden_directory(self.host.settings.run_dir, self.host.owner)
-        self.files = scratch.make_scratch(directory, self.id, self.host.settings.gate, self.uid)
+        self.files = scratch.make_scratch(directory, self.id, self.host.settings.gate, self.uid, trust=self.spec.trust)
         made = self._made(image, self.files)
         body = hardening.create_body(self.spec, made)
         self.container = engine.create(hardening.container_name(self.id), body)
@@ -134,6 +135,13 @@ class Sandbox:
         self.host.gateway.add(self.id, listening.capture)
         self.stage = Stage.SEALED
 
+    def trust(self, authority: str, store: str) -> None:
+        """Whom its programs trust, from now on."""
+        self._need(self.spec.trust and Stage.STARTED <= self.stage <= Stage.LAUNCHED)
+        assert self.files
+        assert self.files.roots
+        self.files.roots.fill(image_roots(self.host.engine.inspect(self.container)), authority, store)
+
     def probe(self, canary: str) -> tuple[ProbeResult, ...]:
         """The seal as seen from inside; all must hold before anything is launched."""
         self._enter(Stage.SEALED)
@@ -144,6 +152,7 @@ class Sandbox:
 
     def launch(self, argv: tuple[str, ...], env: dict[str, str], cwd: str) -> tuple[socket.socket, Workload]:
         """The gate gets its orders. The stream and the workload; both are the caller's to hand over."""
+        self._need(self.files is not None and (self.files.roots is None or self.files.roots.filled))
         self._enter(Stage.PROBED)
         assert self.stream
         assert self.identity

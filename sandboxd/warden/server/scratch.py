@@ -13,15 +13,18 @@ from pathlib import Path
 from sandboxd.errors import SandboxdError
 from sandboxd.warden.protocol import NAMESERVER
 from sandboxd.warden.server import mounts
-from sandboxd.warden.server.hardening import COVERED, HOME, Owner
+from sandboxd.warden.server.hardening import COVERED, HOME, TRUSTED, Owner
+from sandboxd.warden.server.trust import Roots
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """`path`: the directory; `gate`: an open descriptor of the gate's copy, which keeps its inode from being reused."""
+    """`path`: the directory; `gate`: an open descriptor of the gate's copy, which keeps its inode from being reused;
+    `roots`: what is written once the sandbox's authority is known, where it has one."""
 
     path: Path
     gate: int
+    roots: Roots | None = None
 
     def mount_point(self, index: int) -> Path:
         """A new empty directory for the spec's mount of that number."""
@@ -36,6 +39,8 @@ class Scratch:
     def close(self) -> None:
         """Remove it, and let go of the gate's inode."""
         self.remove()
+        if self.roots is not None:
+            self.roots.close()
         with contextlib.suppress(OSError):
             os.close(self.gate)
 
@@ -45,7 +50,7 @@ def warden_directory(run_dir: Path, owner: Owner) -> Path:
     return run_dir / f"{owner.pid}-{owner.start}"
 
 
-def make_scratch(directory: Path, sandbox: str, gate: Path, uid: int) -> Scratch:
+def make_scratch(directory: Path, sandbox: str, gate: Path, uid: int, *, trust: bool = False) -> Scratch:
     """The files of one sandbox, readable by any user inside. Raises SandboxdError `gate_missing`, `run_dir`."""
     path = directory / sandbox
     try:
@@ -57,7 +62,8 @@ def make_scratch(directory: Path, sandbox: str, gate: Path, uid: int) -> Scratch
             raise SandboxdError("run_dir", f"{path} is mounted noexec", hint="set run_dir in the settings file")
         for name, text in covering_files(uid).items():
             _write(path / name, text)
-        return Scratch(path, _copy_gate(gate, path / "gate"))
+        roots = Roots(*(path / name for name in TRUSTED)) if trust else None
+        return Scratch(path, _copy_gate(gate, path / "gate"), roots)
     except BaseException as error:
         remove_directory(path)
         if isinstance(error, OSError):
@@ -82,7 +88,7 @@ def remove_directory(path: Path) -> None:
         mounts.unmount(str(point))
         with contextlib.suppress(OSError):
             point.rmdir()
-    for name in COVERED:
+    for name in (*COVERED, *TRUSTED):
         with contextlib.suppress(OSError):
             (path / name).unlink()
     with contextlib.suppress(OSError):

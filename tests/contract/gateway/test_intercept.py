@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from sandboxd.egress.gateway.upstream_tls import UpstreamTls
 from sandboxd.settings import Pin
 from tests.contract.gateway.conftest import NAME, SANDBOX, Inside
 from tests.kit import servers
+from tests.kit.https_server import OK, Upstream
 from tests.kit.playbook import allow
 from tests.kit.real_gateway import Controller, GatewayUnderTest, open_gateway
 from tests.kit.site import Authority
@@ -31,7 +32,6 @@ TOKEN = Secret("token", "s3cr3t-value", PLACEHOLDER)
 BEARER = allow(
     TO, "tls", tls=INTERCEPT, credentials=[{"secret": "token", "header": "Authorization", "format": "Bearer {}"}]
 )
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 
 
 @pytest.fixture(scope="module")
@@ -46,27 +46,6 @@ def gateway(authority: Authority, tmp_path: Path) -> Iterator[GatewayUnderTest]:
     roots.write_bytes(authority.pem)
     with open_gateway(upstream_tls=UpstreamTls(roots)) as running:
         yield running
-
-
-@dataclass
-class Upstream:
-    """An HTTP/1.1 server that says `answer` to whatever it is asked; `asked` has every byte it got, decrypted."""
-
-    context: ssl.SSLContext
-    answer: Callable[[bytes], bytes] = lambda _: OK
-    asked: bytearray = field(default_factory=bytearray)
-    connections: int = 0
-
-    def serve(self, sock: socket.socket) -> None:
-        self.connections += 1
-        with self.context.wrap_socket(sock, server_side=True) as tls:
-            held = b""
-            while data := tls.recv(65536):
-                self.asked += data
-                held += data
-                while b"\r\n\r\n" in held:
-                    head, _, held = held.partition(b"\r\n\r\n")
-                    tls.sendall(self.answer(head))
 
 
 @dataclass

@@ -55,7 +55,7 @@ def test_values_do_not_show() -> None:
 def test_secrets_reach_their_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MINE", "hunter2")
     (tmp_path / "key").write_text("k\n")
-    _, secrets = plan_run(parse_run(["--secret", "A=env:MINE", "--secret", f"B=file:{tmp_path}/key", "--", "x"]))
+    _, secrets, _ = plan_run(parse_run(["--secret", "A=env:MINE", "--secret", f"B=file:{tmp_path}/key", "--", "x"]))
     assert [(secret.name, secret.value) for secret in secrets] == [("A", "hunter2"), ("B", "k")]
 
 
@@ -63,7 +63,7 @@ def test_a_policys_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("MINE", "hunter2")
     policy = tmp_path / "p.yaml"
     policy.write_text("servers: {x: {command: serve, secrets: [{secret: gh-token, env: GITHUB_TOKEN}]}}\n")
-    plan, secrets = plan_run(parse_run(["--policy", str(policy), "--secret", "gh-token=env:MINE"]))
+    plan, secrets, _ = plan_run(parse_run(["--policy", str(policy), "--secret", "gh-token=env:MINE"]))
     assert [(secret.name, secret.value) for secret in secrets] == [("GITHUB_TOKEN", "hunter2")]
     assert plan.workload == "mcp:x"
 
@@ -87,13 +87,13 @@ def test_what_makes_no_sense(arguments: list[str], says: str) -> None:
 
 def test_one_line_says_what_runs_and_what_it_may_reach() -> None:
     hosts = [word for name in "abcdefg" for word in ("--allow", f"{name}.test")]
-    plan, _ = plan_run(parse_run([*hosts, "--allow", "http://z.test:81", "--", "python3", "--token=hunter2"]))
+    plan, _, _ = plan_run(parse_run([*hosts, "--allow", "http://z.test:81", "--", "python3", "--token=hunter2"]))
     line = describe(plan, "sandboxd/python:latest", plan.command)
     assert line.startswith("python3 in sandboxd/python:latest as run/mcp:python3; may reach a.test:443 (tls), ")
     assert line.endswith("and 3 more")
     assert "\n" not in line
     assert "hunter2" not in line
-    alone, _ = plan_run(parse_run(["--", "x"]))
+    alone, _, _ = plan_run(parse_run(["--", "x"]))
     assert describe(alone, "i", ("x",)).endswith("no network")
 
 

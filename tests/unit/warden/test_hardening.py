@@ -1,5 +1,6 @@
 """The body of the create call, whole: a change of the hardening shows as a change of the golden file."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -23,6 +24,21 @@ def golden(name: str, body: object) -> None:
 def test_plain() -> None:
     spec = p.ContainerSpec(SANDBOX, "agent", "mcp:fetch", "sandboxd/base:1")
     golden("plain.json", create_body(spec, made()))
+
+
+def test_an_authority_of_its_own_adds_its_files_and_nothing_else() -> None:
+    spec = p.ContainerSpec(SANDBOX, "agent", "mcp:fetch", "sandboxd/base:1")
+    plain = create_body(spec, made())
+    trusting = create_body(dataclasses.replace(spec, trust=True), made())
+    mounts = [mount for mount in trusting["HostConfig"]["Mounts"] if mount not in plain["HostConfig"]["Mounts"]]
+    assert [mount["Target"] for mount in mounts] == [
+        "/.sandboxd/roots.pem",
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/.sandboxd/roots.p12",
+    ]
+    assert all(mount["ReadOnly"] for mount in mounts)
+    trusting["HostConfig"]["Mounts"] = plain["HostConfig"]["Mounts"]
+    assert trusting == plain
 
 
 def test_build() -> None:
