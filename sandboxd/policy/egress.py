@@ -309,13 +309,14 @@ class EgressLimits(Model):
 class EgressPolicy(Model):
     """One scope. What no rule allows is denied; no rules at all deny everything."""
 
-    mode: Annotated[
-        Literal["enforce", "audit", "learn", "offline", "allowlist"],
-        Only("enforce", "audit", "offline", "allowlist"),
-    ] = Field(
+    mode: Literal["enforce", "audit", "learn", "offline", "allowlist"] = Field(
         default="enforce",
-        description="`audit`: what would be denied is recorded and passes. `offline` denies everything, `allowlist` "
-        "allows `allowedOrigins`.",
+        description="`audit`: what would be denied is recorded and passes; `learn`: the same, until `until`. `offline` "
+        "denies everything, `allowlist` allows `allowedOrigins`.",
+    )
+    until: Instant | None = Field(
+        default=None,
+        description="RFC 3339 time from which on the policy is enforced. Required with `learn`, possible with `audit`.",
     )
     rules: tuple[EgressRule, ...] = Field(default=(), description="Order does not matter.")
     allowed_origins: tuple[OriginText, ...] | None = Field(
@@ -332,6 +333,10 @@ class EgressPolicy(Model):
             raise refuse("mode: allowlist and allowedOrigins go together", "expected both, or mode: enforce with rules")
         if self.mode in ("offline", "allowlist") and self.rules:
             raise refuse(f"mode: {self.mode} has no rules", "expected mode: enforce with rules")
+        if self.mode == "learn" and self.until is None:
+            raise refuse("mode: learn has a time limit", 'expected until: "2026-12-31T18:00:00Z"')
+        if self.mode not in ("learn", "audit") and self.until is not None:
+            raise refuse(f"mode: {self.mode} has no until", "expected mode: learn or audit; a rule can have its own")
         return self
 
     @property

@@ -110,6 +110,7 @@ def _egress(
     offline = "offline" in (mine.mode, theirs.mode)
     changes: dict[str, Any] = {
         "mode": "offline" if offline else "enforce" if mine.mode == "allowlist" else mine.mode,
+        "until": None if offline else mine.until,
         "rules": () if offline else rules,
         "allowed_origins": None,
     }
@@ -119,9 +120,10 @@ def _egress(
 
 
 def _kept(rule: EgressRule, policy: EgressPolicy) -> EgressRule:
-    """A base's rule in the mode in which the base has it."""
-    mode = rule_mode(rule, policy)
-    return rule.model_copy(update={"mode": "enforce" if mode == "enforce" else "audit"})
+    """A base's rule in the mode in which the base has it; one that is only recorded for a time is enforced."""
+    lasting = rule.mode == "audit" or (policy.mode == "audit" and policy.until is None)
+    soft = rule_mode(rule, policy) != "enforce" and lasting
+    return rule.model_copy(update={"mode": "audit" if soft else "enforce"})
 
 
 def _limits(mine: EgressLimits, theirs: EgressLimits) -> EgressLimits:

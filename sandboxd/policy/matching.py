@@ -97,13 +97,14 @@ def compile_egress(policies: Sequence[Policy], *, workload: str, pins: Sequence[
     scopes = tuple(_compile_scope(policy, workload) for policy in policies)
     soft = any(rule_mode(rule, policy) != "enforce" for policy in policies for rule in policy.all_rules)
     may_be_soft = soft or any(policy.mode in ("audit", "learn") for policy in policies)
-    times = tuple({t for p in policies for r in p.all_rules if (t := Times.of(r.until, r.windows)) is not None})
+    limits_in_time = [(p.until, None) for p in policies] + [(r.until, r.windows) for p in policies for r in p.all_rules]
+    times = tuple({each for limit in limits_in_time if (each := Times.of(*limit)) is not None})
     by_tool = any(r.tools is not None and applies_to(r, workload) for p in policies for r in p.all_rules)
     return CompiledEgress(scopes, compiled_pins, _compile_limits(policies), may_be_soft, times, by_tool)
 
 
 def _compile_scope(policy: Policy, workload: str) -> Scope:
-    scope = Scope(Softness("audit") if policy.mode == "audit" else Softness())
+    scope = Scope(_softness(policy))
     for rule in policy.all_rules:
         own = applies_to(rule, workload)
         if rule.action == "deny":
@@ -114,6 +115,12 @@ def _compile_scope(policy: Policy, workload: str) -> Scope:
         else:
             _add(rule, scope.softness, scope.foreign_hosts, scope.foreign_cidrs)
     return scope
+
+
+def _softness(policy: Policy) -> Softness:
+    if policy.mode in ("audit", "learn"):
+        return Softness(policy.mode, math.inf if policy.until is None else policy.until)
+    return Softness()
 
 
 def applies_to(rule: Rule, workload: str) -> bool:

@@ -43,6 +43,7 @@ class AllowPolicy:
 
     rules: tuple[AllowRule, ...]
     mode: Literal["enforce"] = "enforce"
+    until: None = None
 
     @property
     def all_rules(self) -> tuple[AllowRule, ...]:

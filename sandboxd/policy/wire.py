@@ -115,22 +115,26 @@ class WireBounds:
 class WirePolicy:
     """As `rules.Policy`."""
 
-    mode: Literal["enforce", "audit", "offline", "allowlist"]
+    mode: Literal["enforce", "audit", "learn", "offline", "allowlist"]
+    until: float | None
     all_rules: tuple[WireRule, ...]
     limits: WireBounds | None
 
 
 def read_wire(value: object) -> WirePolicy:
     """The policy that `value` (plain JSON) is. Raises WireError."""
-    policy = _table(value, "policy", "mode", "rules", "allowedOrigins", "limits", "on_sink_failure")
-    mode = cast(Any, _one_of(policy, "mode", ("enforce", "audit", "offline", "allowlist"), "enforce"))
+    policy = _table(value, "policy", "mode", "until", "rules", "allowedOrigins", "limits", "on_sink_failure")
+    mode = cast(Any, _one_of(policy, "mode", ("enforce", "audit", "learn", "offline", "allowlist"), "enforce"))
     _one_of(policy, "on_sink_failure", ("block",), "block")
     rules = [_rule(each, f"rules[{number}]") for number, each in enumerate(_list(policy.get("rules", []), "rules"))]
     if (mode == "allowlist") != ("allowedOrigins" in policy) or (mode in ("offline", "allowlist") and rules):
         raise WireError("mode, rules and allowedOrigins do not go together")
     origins = dict.fromkeys(_texts(policy, "allowedOrigins") or ())
     rules += [_origin_rule(text) for text in origins]
-    return WirePolicy(mode, tuple(rules), _bounds(policy.get("limits")))
+    until = _instant(policy, "until", "policy")
+    if (until is None and mode == "learn") or (until is not None and mode not in ("learn", "audit")):
+        raise WireError("mode and until do not go together")
+    return WirePolicy(mode, until, tuple(rules), _bounds(policy.get("limits")))
 
 
 def _rule(value: object, where: str) -> WireRule:
@@ -156,7 +160,7 @@ def _rule(value: object, where: str) -> WireRule:
         http=_requests(rule.get("http"), f"{where}.http"),
         allow_private=_networks(rule, "allow_private"),
         mode=mode,
-        until=parse_instant(_text(rule["until"], f"{where}.until")) if rule.get("until") is not None else None,
+        until=_instant(rule, "until", where),
         windows=_windows(rule.get("windows"), f"{where}.windows"),
         tools=_texts(rule, "tools"),
         tls=_tls(rule.get("tls"), f"{where}.tls"),
@@ -184,6 +188,11 @@ def _requests(value: object, where: str) -> tuple[WireRequests, ...] | None:
     if not tables:
         raise WireError(f"{where}: expected at least one entry")
     return tuple(WireRequests(_texts(each, "methods"), _texts(each, "paths")) for each in tables)
+
+
+def _instant(table: Mapping[str, Any], key: str, where: str) -> float | None:
+    value = table.get(key)
+    return None if value is None else parse_instant(_text(value, f"{where}.{key}"))
 
 
 def _windows(value: object, where: str) -> tuple[WireWindow, ...] | None:

@@ -17,12 +17,15 @@ pytestmark = pytest.mark.root
 PORT = 5432
 
 
+def soon(seconds: float) -> str:
+    return datetime.fromtimestamp(time.time() + seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
 def test_a_connection_ends_with_its_rules_time(
     gateway: GatewayUnderTest, controller: Controller, inside: Inside
 ) -> None:
     with servers.open_server(lambda sock: sock.sendall(exactly(sock, 4)) or sock.recv(1)) as port:
-        until = datetime.fromtimestamp(time.time() + 3, UTC).isoformat().replace("+00:00", "Z")
-        rule = allow({"hosts": [NAME], "ports": [PORT]}, "tcp", until=until)
+        rule = allow({"hosts": [NAME], "ports": [PORT]}, "tcp", until=soon(3))
         controller.register(SANDBOX, rule, pins=[Pin(NAME, "127.0.0.1", port)])
         with inside.connect(NAME, PORT) as sock:
             sock.sendall(b"ping")
@@ -33,3 +36,18 @@ def test_a_connection_ends_with_its_rules_time(
         assert (close.reason, close.detail["bytes_in"]) == ("expired", 4)
         assert inside.resolve(NAME).rcode == 5
     assert gateway.sink.wait_for("dns", 2)[-1].reason == "expired"
+
+
+def test_when_learning_is_over_what_only_passed_is_reset(
+    gateway: GatewayUnderTest, controller: Controller, inside: Inside
+) -> None:
+    with servers.open_server(lambda sock: sock.sendall(exactly(sock, 4)) or sock.recv(1)) as port:
+        controller.register(SANDBOX, mode="learn", until=soon(3), pins=[Pin(NAME, "127.0.0.1", port)])
+        with inside.connect(NAME, PORT) as sock:
+            sock.sendall(b"ping")
+            assert exactly(sock, 4) == b"ping"
+            with pytest.raises(ConnectionResetError):
+                sock.recv(1)
+        (decision,), (close,) = gateway.sink.wait_for("decision"), gateway.sink.wait_for("close")
+        assert (decision.verdict, decision.mode, close.reason) == ("would_deny", "learn", "expired")
+        assert inside.resolve(NAME).rcode == 5

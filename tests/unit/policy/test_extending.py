@@ -210,3 +210,9 @@ def test_the_whole_travels(files):
         ("index", "enforce"),
         ("no-tunnels", "enforce"),
     ]
+
+
+def test_a_base_that_learns_is_enforced_in_others(files):
+    learning = BASE.replace("egress:", "egress:\n  mode: learn\n  until: '2026-12-31T18:00:00Z'")
+    path = files(base=learning, own=own(mode="audit"))
+    assert verdict(path, "x.ngrok.app") == "deny no-tunnels"

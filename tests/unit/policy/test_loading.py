@@ -149,7 +149,7 @@ def test_text_that_could_be_misread_is_refused(text, message):
 
 
 def test_all_problems_come_at_once_in_the_order_of_the_text():
-    found = problems("agnt: {}\negress: {rules: [{id: no, action: alow, to: {}}], mode: learn}\ntools: {preset: ful}\n")
+    found = problems("agnt: {}\negress: {rules: [{id: no, action: alow, to: {}}], mode: teach}\ntools: {preset: ful}\n")
     assert [p.line for p in found] == [1, 2, 2, 2, 2, 3]
 
 
@@ -158,7 +158,6 @@ def test_all_problems_come_at_once_in_the_order_of_the_text():
     [
         (egress(RULE.replace("action: allow", "action: ask")), "ask"),
         (egress(RULE + ", tls: {no_sni: allow}"), "no_sni"),
-        ("egress: {mode: learn}\n", "learn"),
         ("volumes: {memory: /data}\n", "volumes"),
         ("volumes: {memory: {target: /data, size: 1GiB}}\n", "volumes"),
         ("tools: {preset: full, allow: ['*'], deny: [], max_concurrency: 4}\n", "tools"),

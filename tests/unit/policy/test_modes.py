@@ -8,7 +8,8 @@ from sandboxd.policy.decide import decide, judge_address
 from sandboxd.policy.hosts import canonical_host
 from sandboxd.policy.matching import CompiledEgress, compile_egress
 from sandboxd.policy.problems import PolicyError
-from sandboxd.policy.requests import ConnectRequest, DnsRequest, HttpRequest, SpokenRequest, Target, TlsRequest
+from sandboxd.policy.requests import ConnectRequest, DnsRequest, HttpRequest, Moment, SpokenRequest, Target, TlsRequest
+from sandboxd.policy.units import parse_instant
 from sandboxd.reasons import Layer, Reason, Verdict
 from tests.kit.policies import compiled, connect, host, judged, literal, rule, scope
 from tests.unit.policy.test_properties import addresses, coherent_policies, requests, targets
@@ -213,3 +214,42 @@ def test_audit_mode_judges_addresses_by_the_floor(policy, target: Target, addres
 def test_a_rules_mode_is_its_own_or_the_policys():
     policy = scope(rule("a", hosts=["a.example.com"]), rule("b", hosts=["b.example.com"], mode="enforce"), mode="audit")
     assert [rule_mode(each, policy) for each in policy.rules] == ["audit", "enforce"]
+
+
+class TestLearnMode:
+    over = parse_instant("2026-11-30T00:00:00Z")
+    policy = compile_egress(
+        [
+            scope(
+                rule("a", hosts=["a.example.com"]),
+                rule("kept", action="deny", hosts=["no.example.com"], mode="enforce"),
+                mode="learn",
+                until="2026-11-30T00:00:00Z",
+            )
+        ],
+        workload="mcp:a",
+        pins=(),
+    )
+
+    def at(self, name, wall):
+        decision = decide(self.policy, ConnectRequest(host(name)), Moment(wall))
+        return decision.verdict, decision.reason, decision.mode
+
+    def test_until_its_time_is_over(self):
+        assert self.at("b.example.com", self.over - 1) == (WOULD, Reason.NO_MATCH, "learn")
+        assert self.at("b.example.com", self.over) == (DENY, Reason.NO_MATCH, "enforce")
+        assert self.at("a.example.com", self.over - 1) == (ALLOW, Reason.ALLOWED, "learn")
+        assert self.at("a.example.com", self.over) == (ALLOW, Reason.ALLOWED, "enforce")
+        assert self.at("no.example.com", self.over - 1)[0] is DENY
+
+    def test_a_time_that_is_not_known_is_over(self):
+        assert self.at("b.example.com", None)[0] is DENY
+
+    def test_the_end_is_a_change_to_watch_for(self):
+        assert self.policy.is_timed
+        assert self.policy.next_change(self.over - 100) == self.over
+
+    @pytest.mark.parametrize("keys", [{"mode": "learn"}, {"until": "2026-11-30T00:00:00Z"}])
+    def test_it_has_a_limit_and_nothing_else_has(self, keys):
+        with pytest.raises(ValueError, match=r"learn has a time limit|enforce has no until"):
+            scope(**keys)

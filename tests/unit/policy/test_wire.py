@@ -37,9 +37,9 @@ def facts(policy: Policy) -> list[object]:
         told.append((rule.id, rule.action, rule.workloads, rule.to.hosts, rule.to.cidrs, rule.to.ports, *options))
     limits = policy.limits
     if limits is None:
-        return [*told, policy.mode, None]
+        return [*told, policy.mode, policy.until, None]
     rates = limits.new_conns, limits.bytes_out, limits.bytes_in, limits.names
-    return [*told, policy.mode, (limits.conns, *rates, limits.peek, limits.connect, limits.idle)]
+    return [*told, policy.mode, policy.until, (limits.conns, *rates, limits.peek, limits.connect, limits.idle)]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -61,6 +61,8 @@ def test_every_example_reads_alike(example: Path) -> None:
         {"rules": [RULE | {"proto": proto} for proto in ("ssh", "postgres", "tcp")]},
         {"mode": "audit", "rules": [RULE | {"mode": "enforce"}]},
         {"rules": [RULE | {"mode": "audit"}]},
+        {"mode": "learn", "until": "2026-12-31T18:00:00Z"},
+        {"mode": "audit", "until": "2026-12-31T18:00:00Z", "rules": [RULE]},
         {"rules": [RULE | {"until": "2026-12-31T18:00:00.5+01:00", "windows": [{"from": "09:00", "to": "24:00"}]}]},
         {"rules": [RULE | {"windows": [{"days": ["mon", "sun"], "from": "22:00", "to": "06:00"}]}]},
         {"mode": "allowlist", "allowedOrigins": ["https://a.example.com", "http://*.b.example.com:8080"]},
@@ -105,6 +107,9 @@ def test_short_forms_read_alike() -> None:
         {"rules": [1]},
         {"rules": [{}]},
         {"mode": "learn"},
+        {"mode": "teach"},
+        {"mode": "enforce", "until": "2026-12-31T18:00:00Z"},
+        {"mode": "learn", "until": "later"},
         {"mode": "offline", "rules": [RULE]},
         {"mode": "allowlist"},
         {"allowedOrigins": ["https://a.example.com"]},
