@@ -16,7 +16,7 @@ def open_calls(
     """For the relay. Raises SandboxdError where the gateway does not answer."""
     news = News(sandbox.id)
     try:
-        sandbox.listen(news.follow)
+        sandbox.listen(news.follow, news.board)
         yield ToolCalls(
             news,
             lambda: sandbox.by_tool,

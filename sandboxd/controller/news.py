@@ -13,17 +13,19 @@ import threading
 from collections.abc import Sequence
 
 from sandboxd import channel, limits
+from sandboxd.egress.calls import write_board
 from sandboxd.egress.control import NEWS, Call, Denied, InFlight, Noted
 
 _CHUNK = 64 * limits.KIB
 
 
 class News:
-    """`fd` is readable when there is something to `read`."""
+    """`fd` is readable when there is something to `read`; `board` is the memory that gateways get a copy of."""
 
     def __init__(self, sandbox: str) -> None:
         self._sandbox = sandbox
         self._lock = threading.Lock()
+        self.board = os.memfd_create("calls")
         self._epoll = select.epoll()
         self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._woken, select.EPOLLIN)
@@ -55,9 +57,13 @@ class News:
             self._send()
             os.eventfd_write(self._woken, 1)  # what was awaited of the one before
 
+    def write(self, calls: Sequence[Call]) -> None:
+        """The calls in flight, for records: no gateway is woken for it."""
+        os.pwrite(self.board, write_board(calls), 0)
+
     def tell(self, calls: Sequence[Call], *, awaited: bool) -> bool:
-        """The calls in flight. Whether an answer is awaited now: where no gateway is, nothing is open to a call, and
-        the next one is told first of all."""
+        """The calls in flight, for rules. Whether an answer is awaited now: where no gateway is, nothing is open to a
+        call, and the next one is told first of all."""
         with self._lock:
             self._calls, self._unsaid = tuple(calls), True
             if awaited and self._sock is not None:
@@ -85,6 +91,7 @@ class News:
             self._hang_up()
             self._epoll.close()
             os.close(self._woken)
+            os.close(self.board)
 
     def _send(self) -> None:
         """What goes at once. Where the gateway reads too slowly the rest waits, and of several changes the last."""

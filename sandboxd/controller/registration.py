@@ -10,7 +10,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,7 @@ class Registration:
         self._lock = threading.RLock()  # over the connection: one request and its answer
         self._session: socket.socket | None = None
         self._hear: Callable[[socket.socket], None] | None = None
+        self._board = -1
         self._closed = threading.Event()
         self._first = threading.Event()
         self._failure: SandboxdError | None = None
@@ -80,11 +81,11 @@ class Registration:
         rules = (rule for policy in self._register.policies for rule in policy.get("rules", ()))
         return any("tools" in rule for rule in rules)
 
-    def listen(self, hear: Callable[[socket.socket], None] | None) -> None:
-        """`hear` gets a connection, its own, on which denials come; another one from each later gateway. None: nobody
-        is told any more. Raises SandboxdError."""
+    def listen(self, hear: Callable[[socket.socket], None] | None, board: int = -1) -> None:
+        """`hear` gets a connection, its own, on which denials come; another one from each later gateway, which gets a
+        copy of `board`. None: nobody is told any more. Raises SandboxdError."""
         with self._lock:
-            self._hear = hear
+            self._hear, self._board = hear, board
             if hear is not None:
                 self._watch()
 
@@ -156,7 +157,7 @@ class Registration:
         sock = self._connect()
         sock.settimeout(limits.GATEWAY_REGISTER)
         try:
-            _ask(sock, Watch(self._register.sandbox, self._register.canary))
+            _ask(sock, Watch(self._register.sandbox, self._register.canary), [self._board])
         except BaseException:
             sock.close()
             raise
@@ -190,9 +191,9 @@ class Registration:
 _FINAL = frozenset({"warden_gone", "gateway_refused", "channel"})
 
 
-def _ask(session: socket.socket, request: Any) -> Any:
+def _ask(session: socket.socket, request: Any, fds: Sequence[int] = ()) -> Any:
     try:
-        channel.send(session, request)
+        channel.send(session, request, fds)
         received = channel.receive(session, REPLIES)
     except OSError:
         received = None

@@ -94,9 +94,9 @@ class Sandbox:
         """Whether its policy has rules that are open during calls only."""
         return self._registration.by_tool
 
-    def listen(self, hear: Callable[[socket.socket], None] | None) -> None:
-        """`hear` gets the connections on which denials come; None: nobody any more. Raises SandboxdError."""
-        self._registration.listen(hear)
+    def listen(self, hear: Callable[[socket.socket], None] | None, board: int = -1) -> None:
+        """As `Registration.listen`. Raises SandboxdError."""
+        self._registration.listen(hear, board)
 
     def rotate(self, secret: str, value: str) -> None:
         """The gateway puts another value in from now on. Raises SandboxdError; then nothing changed."""

@@ -25,6 +25,7 @@ class Gateway(Protocol):
     def fd(self) -> int: ...
     @property
     def waiting(self) -> bool: ...
+    def write(self, calls: Sequence[Call]) -> None: ...
     def tell(self, calls: Sequence[Call], *, awaited: bool) -> bool: ...
     def read(self) -> list[Denied]: ...
 
@@ -88,7 +89,7 @@ class ToolCalls:
                     del self._open[key]
                     ended = True
         if started or ended:
-            self._tell(awaited=started and self._by_tool())
+            self._tell(started=started)
         return self._gateway.waiting
 
     def from_server(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -99,7 +100,7 @@ class ToolCalls:
         before = len(self._open)
         answered = [self._answered(outcome) for outcome in outcomes]
         if len(self._open) < before:
-            self._tell(awaited=False)
+            self._tell(started=False)
         return answered
 
     def ready(self) -> bool:
@@ -107,8 +108,12 @@ class ToolCalls:
         self._hear(self._gateway.read())
         return not self._gateway.waiting
 
-    def _tell(self, *, awaited: bool) -> None:
-        self._gateway.tell([each.call for each in self._open.values()], awaited=awaited)
+    def _tell(self, *, started: bool) -> None:
+        """A gateway without rules for tools need not be woken."""
+        calls = [each.call for each in self._open.values()]
+        self._gateway.write(calls)
+        if self._by_tool():
+            self._gateway.tell(calls, awaited=started)
 
     def _begin(self, id_: Id, tool: str) -> bool:
         """Whether it is told of: too many at once open nothing."""

@@ -100,6 +100,7 @@ class Noted:
 @message
 class Watch:
     """From here on this connection gets a `Denied` for each denial of `sandbox`; only `InFlight` is said on it.
+    With it comes one descriptor of memory, the board that says how records name the calls in flight (`egress.calls`).
     `canary` shows that whoever asks is who registered the sandbox."""
 
     sandbox: str

@@ -27,8 +27,8 @@ class Controller:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
 
-    def ask(self, message: Any) -> Any:
-        channel.send(self.sock, message)
+    def ask(self, message: Any, fds: Sequence[int] = ()) -> Any:
+        channel.send(self.sock, message, fds)
         received = channel.receive(self.sock, control.REPLIES)
         assert received is not None
         return received[0]

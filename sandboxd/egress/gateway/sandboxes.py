@@ -111,10 +111,10 @@ class Sandboxes:
         if found is not None and found.sink.has(session):
             found.set_calls(calls)
 
-    def watch(self, sandbox: str, canary: str, session: object, sock: socket.socket) -> bool:
-        """The session's connection is told of denials, if `canary` is the registration's."""
+    def watch(self, sandbox: str, canary: str, told: Told) -> bool:
+        """It is told of denials and says what calls are in flight, if `canary` is the registration's."""
         found = self._known.get(sandbox)
-        return found is not None and found.watch(canary, session, sock)
+        return found is not None and found.watch(canary, told)
 
     def end_session(self, session: object) -> None:
         """Reset everything of the sandboxes that the session registered."""
@@ -193,6 +193,8 @@ class Sandbox:
         if self._registration is not None and not self.held_by(registration.session):
             raise AlreadyRegisteredError
         self._registration = registration
+        if not registration.policy.by_tool:  # nobody tells of them meanwhile
+            self._calls = CallsInFlight()
         self.vault.fill(registration.secrets)
         self._quotas.follow(registration.policy.limits)
         self._attend()
@@ -218,22 +220,18 @@ class Sandbox:
         if self._registration is not None and self._registration.policy.by_tool and self._calls.tools != before:
             self._judge_again(Reason.TOOL)
 
-    def watch(self, canary: str, session: object, sock: socket.socket) -> bool:
-        """Denials are told to the session's connection, if `canary` is the registration's."""
+    def watch(self, canary: str, told: Told) -> bool:
+        """As `Sandboxes.watch`."""
         known = self._registration is not None and compare_digest(self._registration.canary, canary)
         if known:
-            self.sink.add(Told(session, sock))
+            self.sink.add(told)
         return known
 
-    @property
-    def _subject(self) -> Subject:
-        assert self._registration is not None
-        return replace(self._registration.subject, calls=self._calls.labels)
-
     def _attend(self) -> None:
-        """Records name the calls in flight and the revision that holds, those of live connections too."""
+        """What is judged and recorded from here on, on live connections too, is so under the revision that holds and
+        for the calls in flight."""
         if self._registration is not None:
-            subject, tools = self._subject, self._calls.tools
+            subject, tools = self._registration.subject, self._calls.tools
             self._server.serve(subject, self._registration.policy, tools)
             for pump in self._pumps:
                 pump.attend(subject, tools)
@@ -278,7 +276,7 @@ class Sandbox:
         equipment = self._equipment
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         flow = Flow(
-            *(registration.policy, target, self._subject, ids.ulid, equipment.clock.wall, equipment.is_host),
+            *(registration.policy, target, registration.subject, ids.ulid, equipment.clock.wall, equipment.is_host),
             *(self._calls.tools, self.vault),
         )
         certificates = registration.certificates
@@ -298,7 +296,7 @@ class Sandbox:
         """What never becomes a flow: reset and recorded."""
         reset_and_close(sock)
         target = self._target(where) if where is not None else Target(None, None, 0)
-        ledger = Ledger(target, self._subject, ids.ulid, self._equipment.clock.wall)
+        ledger = Ledger(target, registration.subject, ids.ulid, self._equipment.clock.wall)
         decision = Decision(Verdict.DENY, reason, Layer.CONNECT, text=text)
         with contextlib.suppress(SinkError):  # it is denied in any case
             self._equipment.sink.emit(ledger.decision(decision).event)

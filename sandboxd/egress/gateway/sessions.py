@@ -34,6 +34,7 @@ from sandboxd.egress.control import (
 )
 from sandboxd.egress.gateway.certificates import InterceptionError, SandboxCertificates
 from sandboxd.egress.gateway.sandboxes import AlreadyRegisteredError, Registration, Sandboxes
+from sandboxd.egress.gateway.telling import Told
 from sandboxd.egress.gateway.threads import LoopEndedError, on_loop
 from sandboxd.egress.gateway.upstream_tls import UpstreamTls
 from sandboxd.egress.vault import PLACEHOLDER_PREFIX, HeldSecret
@@ -83,9 +84,7 @@ class Session:
             with self._sock:
                 while (received := channel.receive(self._sock, REQUESTS)) is not None:
                     message, fds = received
-                    for fd in fds:  # no request comes with any
-                        os.close(fd)
-                    if (answer := self._answer(message)) is not None:
+                    if (answer := self._answer(message, fds)) is not None:
                         channel.send(self._sock, answer)
         except (channel.ChannelError, OSError) as error:
             log.warning("a controller's session broke: %s", error)
@@ -93,8 +92,10 @@ class Session:
             with contextlib.suppress(LoopEndedError):
                 on_loop(self._loop, lambda: self._sandboxes.end_session(self))
 
-    def _answer(self, message: Any) -> Ok | Registered | Noted | Failed | None:
+    def _answer(self, message: Any, fds: list[int]) -> Ok | Registered | Noted | Failed | None:
         try:
+            if isinstance(message, Watch):
+                return self._begin_watch(message, fds)
             return self._do(message)
         except _Problem as problem:
             return Failed(problem.code, problem.message)
@@ -103,6 +104,22 @@ class Session:
         except Exception:
             log.exception("a control request failed because of a bug")
             return Failed("internal", "the gateway could not do it because of a bug; its log has the details")
+        finally:
+            for fd in fds:  # what nobody took
+                os.close(fd)
+
+    def _begin_watch(self, message: Watch, fds: list[int]) -> Ok:
+        if len(fds) != 1:
+            raise _Problem("no_board", f"Watch comes with one descriptor, not {len(fds)}")
+        try:
+            told = Told(self, self._sock, fds[0])
+        except OSError:
+            raise _Problem("no_board", "the descriptor that came with Watch is not memory") from None
+        fds.clear()
+        if not on_loop(self._loop, lambda: self._sandboxes.watch(message.sandbox, message.canary, told)):
+            told.close()
+            raise _Problem("not_registered", f"{message.sandbox} is not registered, or by someone else")
+        return Ok()
 
     def _do(self, message: Any) -> Ok | Registered | Noted | None:
         match message:
@@ -117,9 +134,6 @@ class Session:
             case InFlight(sandbox, calls, serial):
                 on_loop(self._loop, lambda: self._sandboxes.set_calls(sandbox, self, calls))
                 return Noted(serial) if serial else None
-            case Watch(sandbox, canary):
-                if not on_loop(self._loop, lambda: self._sandboxes.watch(sandbox, canary, self, self._sock)):
-                    raise _Problem("not_registered", f"{sandbox} is not registered, or by someone else")
             case RecordSandbox():
                 self._sink.emit(self._record(message))
             case Flush():

@@ -4,10 +4,14 @@ Each denial is told after it is on record and before the workload sees it. A con
 and learns how many; nothing here waits. Called by `sandboxes`. Not here: the records, what is made of it.
 """
 
+import fcntl
+import os
 import socket
+from dataclasses import replace
 
 from sandboxd import channel, limits
 from sandboxd.audit.events import Event, Sink
+from sandboxd.egress.calls import BOARD_SIZE, read_board
 from sandboxd.egress.control import Denied
 from sandboxd.reasons import Reason, Verdict
 
@@ -19,12 +23,30 @@ _UNTOLD = frozenset(
 
 
 class Told:
-    """A controller's connection, its own copy of it; `session` is who asked."""
+    """A controller's connection, a copy of it, and its board, owned from here on; `session` is who asked. Raises
+    OSError where the board is not memory: reading anything else could take its time."""
 
-    def __init__(self, session: object, sock: socket.socket) -> None:
+    def __init__(self, session: object, sock: socket.socket, board: int) -> None:
+        fcntl.fcntl(board, fcntl.F_GET_SEALS)
         self.session = session
         self._sock = sock.dup()
+        self._board = board
+        self._raw = b""
+        self._labels: tuple[str, ...] = ()
         self._missed = 0
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The calls in flight, as records name them. Of a board that is being written, those before."""
+        try:
+            raw = os.pread(self._board, BOARD_SIZE, 0)
+        except OSError:
+            return ()
+        if raw != self._raw:
+            labels = read_board(raw)
+            if labels is not None:
+                self._raw, self._labels = raw, labels
+        return self._labels
 
     def tell(self, event: Event) -> None:
         """At once or not at all: a Unix socket takes a message this small whole, or none of it."""
@@ -37,8 +59,9 @@ class Told:
             self._missed = 0
 
     def close(self) -> None:
-        """This copy."""
+        """Both copies."""
         self._sock.close()
+        os.close(self._board)
 
 
 class TellingSink:
@@ -49,7 +72,9 @@ class TellingSink:
         self._told: list[Told] = []
 
     def emit(self, event: Event) -> None:
-        """Raises SinkError as the sink does."""
+        """Raises SinkError as the sink does. Every record names the calls in flight."""
+        if self._told and (calls := self._told[-1].calls):
+            event = replace(event, subject=replace(event.subject, calls=calls))
         self._sink.emit(event)
         if self._told and event.verdict is Verdict.DENY and event.reason not in _UNTOLD:
             for each in self._told:

@@ -1,11 +1,13 @@
 """Rules that are open during calls only: the gateway knows before it answers, names calls in records, and cuts."""
 
+import os
 import socket
 from collections.abc import Iterator
 
 import pytest
 
 from sandboxd import channel
+from sandboxd.egress.calls import write_board
 from sandboxd.egress.control import NEWS, Call, Denied, Failed, Flush, InFlight, Noted, Ok, Unregister, Watch
 from sandboxd.settings import Pin
 from tests.contract.gateway.conftest import NAME, SANDBOX, Inside
@@ -37,7 +39,8 @@ class InFlightCalls:
 
     def __init__(self, gateway: GatewayUnderTest) -> None:
         self.session = gateway.controller()
-        assert self.session.ask(Watch(SANDBOX, CANARY)) == Ok()
+        self._board = os.memfd_create("board")
+        assert self.session.ask(Watch(SANDBOX, CANARY), [self._board]) == Ok()
         self._calls: dict[str, Call] = {}
 
     def begin(self, id: str, tool: str) -> None:
@@ -49,6 +52,7 @@ class InFlightCalls:
         self._tell()
 
     def _tell(self) -> None:
+        os.pwrite(self._board, write_board(list(self._calls.values())), 0)
         channel.send(self.session.sock, InFlight(SANDBOX, tuple(self._calls.values()), 7))
         while (heard := channel.receive(self.session.sock, NEWS)) is not None:
             if heard[0] == Noted(7):
@@ -116,7 +120,8 @@ def test_calls_of_a_connection_that_does_not_watch_change_nothing(
     controller: Controller, gateway: GatewayUnderTest, inside: Inside, pins: list[Pin]
 ) -> None:
     controller.register(SANDBOX, RULE, pins=pins)
-    assert gateway.controller().ask(Watch(SANDBOX, "guessed")) != Ok()
+    _, refused = watch(gateway, "guessed")
+    assert isinstance(refused, Failed)
     for session in (controller, gateway.controller()):
         channel.send(session.sock, InFlight(SANDBOX, (Call("1", "fetch_a"),)))
         session.ask(Flush())
@@ -137,8 +142,11 @@ def test_with_the_relays_connection_its_calls_end(
 
 
 def watch(gateway: GatewayUnderTest, canary: str = CANARY) -> tuple[Controller, object]:
-    other = gateway.controller()
-    return other, other.ask(Watch(SANDBOX, canary))
+    other, board = gateway.controller(), os.memfd_create("board")
+    try:
+        return other, other.ask(Watch(SANDBOX, canary), [board])
+    finally:
+        os.close(board)
 
 
 def heard(listener: Controller) -> Denied:
@@ -168,3 +176,24 @@ def test_only_who_registered_it_may_listen(gateway: GatewayUnderTest, controller
     controller.register(SANDBOX)
     _, answer = watch(gateway, canary)
     assert isinstance(answer, Failed)
+
+
+def test_a_board_that_is_no_memory_is_refused(gateway: GatewayUnderTest, controller: Controller) -> None:
+    controller.register(SANDBOX)
+    with socket.socket() as sock:
+        for fds in ([], [sock.fileno()], [os.memfd_create("a"), os.memfd_create("b")]):
+            answer = gateway.controller().ask(Watch(SANDBOX, CANARY), fds)
+            assert isinstance(answer, Failed)
+            assert answer.code == "no_board"
+
+
+def test_nonsense_on_the_board_is_not_recorded(
+    gateway: GatewayUnderTest, controller: Controller, inside: Inside
+) -> None:
+    controller.register(SANDBOX)
+    board = os.memfd_create("board")
+    assert gateway.controller().ask(Watch(SANDBOX, CANARY), [board]) == Ok()
+    os.pwrite(board, b"x" * 100_000, 0)
+    assert inside.resolve("evil.example").rcode == REFUSED
+    (record,) = gateway.sink.wait_for("dns")
+    assert record.subject.calls == ()

@@ -1,5 +1,6 @@
 """The registration with the gateway: made, kept through a gateway's death, refused, closed."""
 
+import os
 import queue
 import socket
 import threading
@@ -201,7 +202,7 @@ def test_who_listens_hears_of_the_next_gateway_too(gateways: FakeGateways, regis
     registration.wait()
     gateways.next()
     heard: queue.Queue[socket.socket] = queue.Queue()
-    registration.listen(heard.put)
+    registration.listen(heard.put, os.memfd_create("board"))
     assert gateways.next() == Watch("sb-1", "canary")
     heard.get(timeout=PATIENCE).close()
     gateways.living[0].shutdown(socket.SHUT_RDWR)

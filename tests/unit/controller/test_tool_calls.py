@@ -29,8 +29,12 @@ class Gateway:
         self.waiting = False
         self.by_tool = by_tool
 
-    def tell(self, calls: Sequence[Call], *, awaited: bool) -> bool:
+    def write(self, calls: Sequence[Call]) -> None:
         self.told.append(list(calls))
+
+    def tell(self, calls: Sequence[Call], *, awaited: bool) -> bool:
+        assert self.by_tool, "a gateway without rules for tools was woken"
+        assert self.told[-1] == list(calls)
         self.waiting = self.waiting or awaited
         return self.waiting
 

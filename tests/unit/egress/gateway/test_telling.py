@@ -1,5 +1,6 @@
 """Denials told to a controller: after their record, never waiting, counted where they are missed."""
 
+import os
 import socket
 from dataclasses import replace
 
@@ -7,7 +8,8 @@ import pytest
 
 from sandboxd import channel
 from sandboxd.audit.events import Destination, Event, SinkError
-from sandboxd.egress.control import NEWS, Denied
+from sandboxd.egress.calls import write_board
+from sandboxd.egress.control import NEWS, Call, Denied
 from sandboxd.egress.gateway.telling import TellingSink, Told
 from sandboxd.reasons import Reason, Verdict
 from tests.kit.playbook import SUBJECT
@@ -25,7 +27,8 @@ class Ears:
         self.sink = MemorySink()
         self.telling = TellingSink(self.sink)
         self.sock, theirs = socket.socketpair()
-        self.telling.add(Told("session", theirs))
+        self.board = os.memfd_create("board")
+        self.telling.add(Told("session", theirs, self.board))
         theirs.close()
         self.sock.setblocking(False)
 
@@ -99,3 +102,14 @@ def test_who_left_is_told_no_more() -> None:
     ears.telling.remove("session")
     assert ears.sock.recv(1) == b""
     ears.telling.emit(EVENT)
+
+
+def test_records_name_what_stands_on_the_board() -> None:
+    ears = Ears()
+    os.pwrite(ears.board, write_board([Call("1", "a")]), 0)
+    ears.telling.emit(EVENT)
+    os.pwrite(ears.board, b"half", 0)
+    ears.telling.emit(EVENT)
+    os.pwrite(ears.board, write_board([]), 0)
+    ears.telling.emit(EVENT)
+    assert [event.subject.calls for event in ears.sink.events] == [("1 a",), ("1 a",), ()]
