@@ -40,6 +40,8 @@ class Secured:
         self._end = end
         self._calls = calls
         self._handshake = handshake
+        # Some Pythons take a connection cut without TLS's own end for a whole one (RFC 8446 6.1: truncation).
+        context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
