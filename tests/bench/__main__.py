@@ -91,6 +91,24 @@ def launch(rounds: int) -> None:
     print(f"gated container to first byte, ms (median of {rounds}): {median:.1f}; goal ≤ 5: {verdict(median <= 5)}")
 
 
+def fairness(rounds: int, half_open: int) -> None:
+    """One exchange through the gateway, alone and while another sandbox begins connections and says nothing."""
+    from tests.kit.box import Box
+    from tests.kit.capture import Capture
+
+    with open_folders() as settings, open_site(["plain.test", "opaque.test"]) as site, open_world(settings) as world:
+        box = Box(world, site, Capture(b"", ()))
+        with box.sandbox() as modest, box.sandbox() as greedy:
+            asking, taking = modest.agent(), greedy.agent()
+            alone = [asking.run("tcp.timed", "plain.test", 80) for _ in range(rounds)]
+            taking.begin("tcp.half_open", "plain.test", 80, half_open, 250)
+            beside = [asking.run("tcp.timed", "plain.test", 80) for _ in range(rounds)]
+            stood = taking.end("tcp.half_open")
+    one, other = statistics.median(alone) * MS, statistics.median(beside) * MS
+    print(f"an exchange beside {half_open} half-open connections of another sandbox ({stood} stood), ms")
+    print(f"  alone {one:.2f}, beside {other:.2f}: {other / one:.2f}x; goal ≤ 1.2x: {verdict(other / one <= 1.2)}")
+
+
 def memory(command: Command, count: int) -> None:
     """What one more sandbox costs: our processes, the engine's, the container."""
     print(f"memory per sandbox, MiB ({count} of each)")
@@ -111,7 +129,7 @@ def memory(command: Command, count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="deploy/bench")
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("only", nargs="*", help="latency start launch memory audit; default: all")
+    parser.add_argument("only", nargs="*", help="latency start launch fairness memory audit; default: all")
     options = parser.parse_args()
     quick: bool = options.quick
     with tempfile.TemporaryDirectory(prefix="sandboxd-bench-", dir="/var/tmp") as folder:
@@ -120,6 +138,7 @@ def main() -> None:
             "latency": lambda: latency(command, 1000 if quick else 5000),
             "start": lambda: start(command, 5 if quick else 20),
             "launch": lambda: launch(5 if quick else 30),
+            "fairness": lambda: fairness(100 if quick else 500, 1000 if quick else 10_000),
             "memory": lambda: memory(command, 2 if quick else 8),
             "audit": lambda: audit(10_000 if quick else 50_000),
         }

@@ -30,14 +30,21 @@ class Capture:
 
 
 class Listener:
-    """Accepts on `sock` (listening) until `close`; each connection, non-blocking, goes to `accepted`, its owner."""
+    """Accepts on `sock` (listening) until `close`; each connection, non-blocking, goes to `accepted`, its owner.
+    `exhausted` is called when connections begin to wait because this process has no descriptor left."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, accepted: Callable[[socket.socket], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        accepted: Callable[[socket.socket], None],
+        exhausted: Callable[[], None] | None = None,
     ) -> None:
         self._loop = loop
         self._sock = sock
         self._accepted = accepted
+        self._exhausted = exhausted
+        self._starved = False
         self._retry: asyncio.TimerHandle | None = None
         sock.setblocking(False)
         loop.add_reader(sock, self._readable)
@@ -59,10 +66,14 @@ class Listener:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     self._pause()
                 return
+            self._starved = False
             sock.setblocking(False)
             self._accepted(sock)
 
     def _pause(self) -> None:
+        if not self._starved and self._exhausted is not None:
+            self._exhausted()
+        self._starved = True
         self._loop.remove_reader(self._sock)
         self._retry = self._loop.call_later(_EXHAUSTED_WAIT, self._loop.add_reader, self._sock, self._readable)
 

@@ -177,7 +177,7 @@ class Sandbox:
         """Accept and answer on these."""
         self.stop_listening()
         self._listeners = (
-            Listener(self._loop, tcp, self._accepted),
+            Listener(self._loop, tcp, self._accepted, self._exhausted),
             TcpQueries(self._loop, dns_tcp, self._server),
             UdpQueries(self._loop, dns_udp, self._server),
         )
@@ -250,6 +250,15 @@ class Sandbox:
         except Exception:
             log.exception("a connection was refused because of a bug")
             reset_and_close(sock)
+
+    def _exhausted(self) -> None:
+        """Connections wait in the kernel until there are descriptors again; that they do is on record."""
+        registration = self._registration
+        if registration is not None:
+            ledger = Ledger(Target(None, None, 0), registration.subject, ids.ulid, self._equipment.clock.wall)
+            decision = Decision(Verdict.DENY, Reason.QUOTA_CONNS, Layer.CONNECT)
+            with contextlib.suppress(SinkError):
+                self._equipment.sink.emit(ledger.finding(decision, what="the gateway has no descriptor left").event)
 
     def _admit(self, sock: socket.socket) -> None:
         registration = self._registration

@@ -76,7 +76,7 @@ class TellingSink:
         if self._told and (calls := self._told[-1].calls):
             event = replace(event, subject=replace(event.subject, calls=calls))
         self._sink.emit(event)
-        if self._told and event.verdict is Verdict.DENY and event.reason not in _UNTOLD:
+        if self._told and _is_denial(event):
             for each in self._told:
                 each.tell(event)
 
@@ -104,6 +104,11 @@ class TellingSink:
                 self._told.remove(each)
                 each.close()
         return len(self._told) < before
+
+
+def _is_denial(event: Event) -> bool:
+    """A finding's connection goes on."""
+    return event.verdict is Verdict.DENY and event.event != "finding" and event.reason not in _UNTOLD
 
 
 def denied_of(event: Event, missed: int) -> Denied:

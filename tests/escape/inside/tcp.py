@@ -241,6 +241,39 @@ def held_many(host: str, port: int, count: int, seconds: float) -> int:
     return len(kept)
 
 
+def timed(host: str, port: int) -> float:
+    """Seconds of one HTTP exchange, from the connection on; the name was asked for before."""
+    import time
+
+    address = socket.gethostbyname(host)
+    begin = time.perf_counter()
+    with socket.create_connection((address, port), 20) as sock:
+        sock.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        assert sock.recv(12).startswith(b"HTTP/1.1 200"), "no answer"
+    return time.perf_counter() - begin
+
+
+def half_open(host: str, port: int, count: int, at_once: int) -> int:
+    """Begin `count` connections and say nothing on them, `at_once` at a time; how many stood."""
+    kept: list[socket.socket] = []
+    stood = 0
+    for _ in range(count):
+        sock = socket.socket()
+        sock.settimeout(2)
+        try:
+            sock.connect((host, port))
+            stood += 1
+        except OSError:
+            sock.close()
+            continue
+        kept.append(sock)
+        if len(kept) > at_once:
+            kept.pop(0).close()
+    for sock in kept:
+        sock.close()
+    return stood
+
+
 def listen(address: str, port: int, name: str) -> str:
     """Listen on TCP and on an abstract Unix socket until someone comes; who came."""
     import select

@@ -53,6 +53,7 @@ def test_a_denial_is_told() -> None:
         replace(EVENT, verdict=Verdict.ALLOW),
         replace(EVENT, verdict=Verdict.WOULD_DENY),
         replace(EVENT, verdict=None, event="close"),
+        replace(EVENT, event="finding"),
         replace(EVENT, reason=Reason.DNS_QTYPE),
         replace(EVENT, reason=Reason.CONNECT_FAILED),
     ],
