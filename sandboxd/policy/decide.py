@@ -100,9 +100,11 @@ def _open_ports(scope: Scope, host: Host, now: Moment) -> dict[int, CompiledRule
     found: dict[int, CompiledRule] = {}
     for ports in scope.allow_hosts.places(host):
         for port, rules in ports.items():
-            rule = next((rule for rule in rules if rule.is_live(now)), None)
-            if port is not None and rule is not None:
-                found.setdefault(port, rule)
+            if port is not None and port not in found:
+                for rule in rules:
+                    if rule.stands_always or rule.is_live(now):
+                        found[port] = rule
+                        break
     return found
 
 

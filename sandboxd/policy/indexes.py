@@ -33,7 +33,7 @@ class CompiledRule(Softness):
     """A rule as `decide` needs it. One object a rule, so that two look-ups that find the same rule find the same
     object; its decisions that allow are made once."""
 
-    __slots__ = ("_allowed", "id", "proto", "rule", "times", "tools")
+    __slots__ = ("_allowed", "id", "proto", "rule", "stands_always", "times", "tools")
 
     def __init__(self, rule: Rule, softness: Softness) -> None:
         super().__init__(softness.mode, softness.until)
@@ -41,6 +41,7 @@ class CompiledRule(Softness):
         self.id = rule.id
         self.times = Times.of(rule.until, rule.windows)
         self.tools = rule.tools
+        self.stands_always = self.times is None and self.tools is None
         self.proto: Proto | None = rule.proto
         self._allowed: dict[tuple[Layer, Proto | None, Mode], Decision] = {}
 
@@ -73,7 +74,7 @@ Ports = dict[int | None, tuple[CompiledRule, ...]]
 def rule_at(ports: Ports, port: int | None, now: Moment) -> CompiledRule | None:
     """The first rule of a place that stands for this port, rules for every port included."""
     for rule in ports.get(port, ()):
-        if rule.is_live(now):
+        if rule.stands_always or rule.is_live(now):
             return rule
     if port is not None and None in ports:
         return rule_at(ports, None, now)

@@ -23,7 +23,8 @@ from sandboxd.policy.validation import Document, validate
 def read_policy(path: FilePath) -> PolicyDocument:
     """The policy in the file, with those that it extends; a relative `workspace.source` is made absolute, from the
     directory of the file it stands in. Raises PolicyError with all problems, UsageError where a file can't be read."""
-    return load_policy(path).document
+    with _without_collection():
+        return load_policy(path).document
 
 
 def load_policy(path: FilePath) -> Layered:
@@ -35,7 +36,8 @@ def load_policy(path: FilePath) -> Layered:
 def parse_policy(text: str, name: str, directory: FilePath | None = None) -> PolicyDocument:
     """The policy in `text`; `name` stands for the file in problems, `directory` is where `extends` begins. Raises
     PolicyError with all problems, UsageError where a file that it extends can't be read."""
-    return _checked(_load(text, name, directory, _Files([], set()))).document
+    with _without_collection():
+        return _checked(_load(text, name, directory, _Files([], set()))).document
 
 
 def placed_in(directory: FilePath, document: PolicyDocument) -> PolicyDocument:
@@ -114,14 +116,13 @@ def _base(own: Layered, number: int, directory: FilePath | None, files: _Files) 
 def _validated(text: str, name: str) -> Layered:
     if len(text) > limits.POLICY_FILE:
         raise PolicyError([Problem(f"larger than {limits.POLICY_FILE // limits.MIB} MiB", "", "", name)])
-    with _without_collection():
-        root, problems = read_source(text, name)
-        if root is None:
-            raise PolicyError(
-                problems or [Problem("the policy is empty", "egress: {mode: offline} opens nothing", "", name)]
-            )
-        source = Document(root, name, PolicyDocument)
-        document: PolicyDocument | None = validate(source, problems)
+    root, problems = read_source(text, name)
+    if root is None:
+        raise PolicyError(
+            problems or [Problem("the policy is empty", "egress: {mode: offline} opens nothing", "", name)]
+        )
+    source = Document(root, name, PolicyDocument)
+    document: PolicyDocument | None = validate(source, problems)
     if problems or document is None:
         raise PolicyError(sorted(problems, key=lambda p: (p.line, p.column)))
     return Layered(document, source)
@@ -137,7 +138,7 @@ def _checked(loaded: Layered) -> Layered:
 
 @contextmanager
 def _without_collection() -> Generator[None, None, None]:
-    """Loading makes many objects and no garbage: looking for it again and again would take as long as the rest."""
+    """Loading makes many objects and no cycles: looking for those again and again would take as long as the rest."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -7,7 +7,7 @@ count. Not here: what the keys mean. Called by `loading`.
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ _OTHER_NUMBERS = re.compile(
 )
 # What a plain scalar begins with that is not text.
 _SUSPECT = frozenset("+-.~0123456789nNyYoOtTfF")
+_SUSPECT_KEY = _SUSPECT | {"<"}
 _DATES = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?")
 # libyaml's parser where the wheel has it: the other one takes seconds for a large policy.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -67,7 +68,8 @@ class _Reader:
         self.file = file
         self.problems: list[Problem] = []
         self.count = 0
-        self.events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)  # pyright: ignore[reportUnknownMemberType]
+        self.loader: Any = _LOADER(text)
+        self.next: Callable[[], Any] = self.loader.get_event
 
     def report(self, event: Any, path: Path, message: str, expected: str = "") -> None:
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
@@ -76,38 +78,44 @@ class _Reader:
     def document(self) -> Node | None:
         """The one document's root; None where there is none."""
         root = None
-        for event in self.events:
+        while (event := self.next()) is not None:
             if isinstance(event, events.DocumentStartEvent):
                 if root is not None:
                     self.report(event, (), "a second document", "expected one policy a file")
                     return root
-                root = self.node(next(self.events), ())
+                root = self.node(self.next(), ())
         return root
 
-    def node(self, event: Any, path: Path) -> Node:
+    def node(self, event: Any, path: Path, *last: str | int) -> Node:
+        """The value at `path`, `last` being its end: few values are reported, so that few paths are made."""
         self.count += 1
-        if self.count > limits.POLICY_NODES or len(path) > limits.POLICY_DEPTH:
+        if self.count > limits.POLICY_NODES or len(path) >= limits.POLICY_DEPTH:
             expected = f"expected {limits.POLICY_NODES} values at most, {limits.POLICY_DEPTH} levels"
             self.report(event, path[:8], "the policy is too large or too deep", expected)
             raise _TooMuchError
-        made = Node(event.start_mark.line + 1, event.start_mark.column + 1)
+        mark = event.start_mark
+        made = Node(mark.line + 1, mark.column + 1)
+        if type(event) is events.ScalarEvent:
+            if event.anchor is not None or event.tag is not None:
+                made.broken = self.decorated(event, (*path, *last))
+            text = event.value
+            if event.style or (text and text[0] not in _SUSPECT):  # quoted, a block, or nothing but text: text
+                made.scalar = text
+            else:
+                made.scalar = self.plain(event, (*path, *last), made)
+        else:
+            self.collection(event, (*path, *last), made)
+        return made
+
+    def collection(self, event: Any, path: Path, made: Node) -> None:
         made.broken = self.decorated(event, path)
         if isinstance(event, events.MappingStartEvent):
             made.entries = {}
             self.mapping(made, made.entries, path)
         elif isinstance(event, events.SequenceStartEvent):
             made.items = []
-            for item in self.until(events.SequenceEndEvent):
-                made.items.append(self.node(item, (*path, len(made.items))))
-        elif isinstance(event, events.ScalarEvent):
-            made.scalar = self.scalar(event, path, made)
-        return made
-
-    def until(self, end: type[Any]) -> Iterator[Any]:
-        for event in self.events:
-            if isinstance(event, end):
-                return
-            yield event
+            while not isinstance(item := self.next(), events.SequenceEndEvent):
+                made.items.append(self.node(item, path, len(made.items)))
 
     def decorated(self, event: Any, path: Path) -> bool:
         """Anchors, aliases and tags: reported, True."""
@@ -122,16 +130,17 @@ class _Reader:
         return True
 
     def mapping(self, made: Node, entries: dict[str, Node], path: Path) -> None:
-        for event in self.until(events.MappingEndEvent):
+        while not isinstance(event := self.next(), events.MappingEndEvent):
             key = self.key(event, path)
-            value = self.node(next(self.events), (*path, key or "?"))
+            value = self.node(self.next(), path, key or "?")
             if key is None:
                 made.broken = True
             elif key in entries:
                 first = made.keys[key][0]
                 self.report(event, (*path, key), f"key {key!r} stands twice", f"the first is on line {first}")
             else:
-                made.keys[key] = (event.start_mark.line + 1, event.start_mark.column + 1)
+                mark = event.start_mark
+                made.keys[key] = (mark.line + 1, mark.column + 1)
                 entries[key] = value
 
     def key(self, event: Any, path: Path) -> str | None:
@@ -139,13 +148,16 @@ class _Reader:
             self.report(event, path, "a key is not text")
             self.skip(event)
             return None
-        scratch = Node(0, 0)
-        if self.decorated(event, path):
+        if event.anchor is not None or event.tag is not None:
+            self.decorated(event, path)
             return None
-        if event.value == "<<" and not event.style:
+        if event.style or (event.value and event.value[0] not in _SUSPECT_KEY):
+            return event.value
+        if event.value == "<<":
             self.report(event, path, "merge keys (<<) are not allowed", "write the keys out")
             return None
-        value = self.scalar(event, path, scratch)
+        scratch = Node(0, 0)
+        value = self.plain(event, path, scratch)
         if not scratch.broken and not isinstance(value, str):
             self.report(event, path, "a key is not text", "quote it")
             return None
@@ -155,13 +167,12 @@ class _Reader:
         """Read past a collection."""
         depth = int(isinstance(event, events.CollectionStartEvent))
         while depth:
-            event = next(self.events)
+            event = self.next()
             depth += isinstance(event, events.CollectionStartEvent) - isinstance(event, events.CollectionEndEvent)
 
-    def scalar(self, event: Any, path: Path, made: Node) -> Any:
+    def plain(self, event: Any, path: Path, made: Node) -> Any:
+        """What unquoted text is that may be something else."""
         text: str = event.value
-        if event.style or (text and text[0] not in _SUSPECT):  # quoted, a block, or nothing but text: text
-            return text
         for form, read in _PLAIN:
             if form.fullmatch(text):
                 try:

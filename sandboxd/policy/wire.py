@@ -143,9 +143,9 @@ def _rule(value: object, where: str) -> WireRule:
         *("until", "windows", "tools"),
     )
     rule = _table(value, where, *keys)
-    action = cast(Literal["allow", "deny"], _one_of(rule, "action", ("allow", "deny"), None))
-    proto = cast(Proto | None, _one_of(rule, "proto", _PROTOCOLS, "")) or None
-    mode = cast(Literal["enforce", "audit"] | None, _one_of(rule, "mode", ("enforce", "audit"), "")) or None
+    action = cast("Literal['allow', 'deny']", _one_of(rule, "action", ("allow", "deny"), None))
+    proto = cast("Proto | None", _one_of(rule, "proto", _PROTOCOLS, "")) or None
+    mode = cast("Literal['enforce', 'audit'] | None", _one_of(rule, "mode", ("enforce", "audit"), "")) or None
     to = _place(rule.get("to"), f"{where}.to")
     if action == "allow" and (proto is None or to.ports is None):
         raise WireError(f"{where}: an allow rule has ports and proto")
@@ -270,7 +270,7 @@ def _bounds(value: object) -> WireBounds | None:
 def _table(value: object, where: str, *known: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise WireError(f"{where}: expected an object")
-    table = cast(dict[str, Any], value)
+    table = cast("dict[str, Any]", value)
     unknown = table.keys() - known
     if unknown:
         raise WireError(f"{where}: unknown key {min(unknown)!r}")
@@ -280,7 +280,7 @@ def _table(value: object, where: str, *known: str) -> Mapping[str, Any]:
 def _list(value: object, where: str) -> list[Any]:
     if not isinstance(value, list):
         raise WireError(f"{where}: expected a list")
-    return cast(list[Any], value)
+    return cast("list[Any]", value)
 
 
 def _text(value: object, where: str) -> str:
