@@ -23,6 +23,7 @@ from sandboxd.policy.values import (
     HeaderName,
     Instant,
     Model,
+    NotYet,
     Only,
     Port,
     Seconds,
@@ -102,6 +103,7 @@ OriginText = Annotated[
 PathPattern = Annotated[str, Field(max_length=1024), AfterValidator(_check_path)]
 RuleId = Annotated[str, Form(r"[A-Za-z0-9][A-Za-z0-9._:/*@\[\]-]{0,299}", "an id such as gh-read, without spaces")]
 Workload = Annotated[str, Form(rf"shell|mcp:\*|mcp:{NAME}", "shell, mcp:SERVER or mcp:*")]
+QueryType = Literal["TXT", "MX", "SRV", "CAA", "NS", "HTTPS", "SVCB"]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 Method = Annotated[str, Form(r"[A-Z][A-Z-]{0,31}", "a method in upper case, such as GET")]
 
@@ -219,6 +221,10 @@ class EgressRule(Model):
     windows: Annotated[tuple[Window, ...] | None, Field(min_length=1)] = Field(
         default=None, description="Parts of the week, one of which it must be; default: always."
     )
+    dns: Annotated[
+        Annotated[tuple[QueryType, ...] | None, Field(min_length=1)],
+        NotYet("queries of every type but A have no data"),
+    ] = Field(default=None, description="Types of name queries, besides A, that are answered for the rule's hosts.")
     allow_private: Annotated[tuple[Cidr, ...] | None, Field(min_length=1)] = Field(
         default=None, description="Private blocks that this rule's hosts may resolve into."
     )

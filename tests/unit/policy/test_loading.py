@@ -158,6 +158,7 @@ def test_all_problems_come_at_once_in_the_order_of_the_text():
     [
         (egress(RULE.replace("action: allow", "action: ask")), "ask"),
         (egress(RULE + ", tls: {no_sni: allow}"), "no_sni"),
+        (egress(RULE + ", dns: [TXT]"), "dns"),
         ("volumes: {memory: /data}\n", "volumes"),
         ("volumes: {memory: {target: /data, size: 1GiB}}\n", "volumes"),
         ("tools: {preset: full, allow: ['*'], deny: [], max_concurrency: 4}\n", "tools"),
