@@ -30,6 +30,12 @@ HTTP_HEAD = 64 * KIB
 # Interception: certificates kept for a sandbox (about 50 KiB each); names that its authority's certificate lists.
 LEAVES = 256
 SIGNED_NAMES = 256
+# HTTP/2: streams at once of a connection; what one stream, and all together, may have sent before it is passed on.
+H2_STREAMS = 100
+H2_WINDOW = 128 * KIB
+H2_CONNECTION_WINDOW = 256 * KIB
+# Streams that a client gave up, beyond as many that it let end: more of them is a flood.
+H2_RESETS = 200
 # A body is searched for placeholders of secrets so far; requests that hold one have it near their beginning.
 PLACEHOLDER_BODY = 256 * KIB
 PEEK = 10.0

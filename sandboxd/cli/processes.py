@@ -69,7 +69,8 @@ def _load_gateway(settings: Settings, *, intercepts: bool) -> "Callable[[socket.
     from sandboxd.egress.gateway.process import run_gateway
 
     if intercepts:  # a tenth of a second that others need not wait for
-        importlib.import_module("sandboxd.egress.gateway.authority")
+        for module in ("sandboxd.egress.gateway.authority", "sandboxd.egress.h2_flow"):
+            importlib.import_module(module)
     return partial(run_gateway, settings=settings)
 
 

@@ -17,19 +17,23 @@ def explain(decision: Decision) -> str:
     return decision.text or f"denied by the sandbox's egress policy: {decision.reason.value}"
 
 
+def denial_body(decision: Decision, target: Target, record: str) -> bytes:
+    """What a denied request is told, as JSON; `record` is the audit record's id."""
+    told = {
+        "error": explain(decision),
+        "rule": decision.rule,
+        "reason": decision.reason.value,
+        "host": target.host,
+        "port": target.port,
+        "id": record,
+        "retry": False,
+    }
+    return json.dumps(told).encode()
+
+
 def http_denial(decision: Decision, target: Target, record: str, status: HTTPStatus = HTTPStatus.FORBIDDEN) -> bytes:
     """A whole response, after which the connection closes; `record` is the audit record's id."""
-    body = json.dumps(
-        {
-            "error": explain(decision),
-            "rule": decision.rule,
-            "reason": decision.reason.value,
-            "host": target.host,
-            "port": target.port,
-            "id": record,
-            "retry": False,
-        }
-    ).encode()
+    body = denial_body(decision, target, record)
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"

@@ -8,6 +8,7 @@ not good, inside is told so in HTTP. Not here: certificates and handshakes (the 
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from sandboxd.egress.commands import (
     ClientLost,
@@ -39,10 +40,13 @@ from sandboxd.policy.matching import CompiledEgress
 from sandboxd.policy.requests import Decision, Host, Moment, Target
 from sandboxd.reasons import Layer, Reason
 
+if TYPE_CHECKING:
+    from sandboxd.egress.h2_flow import H2Flow
+
 TLS_TIMER = "tls"
-HTTP1 = "http/1.1"
+HTTP1, HTTP2 = "http/1.1", "h2"
 # What the gateway can speak, the best first.
-SPOKEN = (HTTP1,)
+SPOKEN = (HTTP2, HTTP1)
 
 
 class _State(Enum):
@@ -86,7 +90,7 @@ class InterceptFlow:
         self._alpn = ""  # what inside gets; empty: it did not ask
         self._broken: Decision | None = None  # why upstream can't be spoken to
         self._early: list[InputEvent] = []  # of upstream, while inside is not ready
-        self._http: HttpFlow | None = None
+        self._http: HttpFlow | H2Flow | None = None
 
     @property
     def policy(self) -> CompiledEgress:
@@ -182,9 +186,7 @@ class InterceptFlow:
 
     def _client_secured(self) -> list[Command]:
         self._state = _State.HTTP
-        self._http = HttpFlow(
-            *(self._policy, self._target, self._ledger, self._decision, self._reach, self._guard, self._tools, b"https")
-        )
+        self._http = self._speak_http2() if self._alpn == HTTP2 else self._speak_http1()
         commands: list[Command] = [StopTimer(TLS_TIMER), *self._http.start()]
         for event in self._early:
             if any(isinstance(command, Close) for command in commands):
@@ -193,11 +195,24 @@ class InterceptFlow:
         self._early.clear()
         return commands
 
-    def _reach(self) -> list[Command]:
-        assert self._http is not None
-        if self._broken is not None:
-            return self._http.unreachable(self._broken)
-        return [*self._http.vetted(), *self._http.connected()]
+    def _speak_http2(self) -> "H2Flow":
+        from sandboxd.egress.h2_flow import H2Flow  # late: h2 takes as long to import as all of this
+
+        return H2Flow(
+            *(self._policy, self._target, self._host, self._ledger, self._decision, self._guard),
+            *(self._tools, self._broken),
+        )
+
+    def _speak_http1(self) -> HttpFlow:
+        def reach() -> list[Command]:
+            if self._broken is not None:
+                return flow.unreachable(self._broken)
+            return [*flow.vetted(), *flow.connected()]
+
+        flow = HttpFlow(
+            *(self._policy, self._target, self._ledger, self._decision, reach, self._guard, self._tools, b"https")
+        )
+        return flow
 
     def _from_upstream(self, event: InputEvent) -> list[Command]:
         if self._state is _State.UPSTREAM:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.kit import servers
 from tests.kit.command import Command, open_command
+from tests.kit.h2_peers import H2Server
 from tests.kit.https_server import Upstream
 from tests.kit.left import wait_until_nothing
 from tests.kit.site import Authority
@@ -131,6 +132,20 @@ def test_programs_trust_it_and_have_only_a_placeholder(
     assert SECRET not in json.dumps(records) + done.stderr
     reasons = [record["reason"] for record in records if record["event"] == "request"][-3:]
     assert reasons == ["allowed", "method_path", "placeholder"]
+
+
+def test_curl_speaks_http2(command: Command, place: Path, authority: Authority) -> None:
+    server = H2Server(authority.server_context([NAME]))
+    (place / "token").write_text(SECRET)
+    curl = f"curl -sS -o /dev/null -w '%{{http_version}} %{{http_code}}\\n' https://{NAME}"
+    ask = f"for path in open/a closed open/b; do {curl}/$path; done"
+    with servers.open_server(server.serve) as port:
+        done = command.call(
+            *("run", "--raw", "--policy", f"{place}/policy.yaml", "--pin", f"{NAME}=127.0.0.1:{port}"),
+            *("--secret", f"API_TOKEN=file:{place}/token", "--image", "sandboxd/shell", "--", "sh", "-c", ask),
+        )
+    assert done.stdout == "2 200\n2 403\n2 200\n", done.stderr
+    assert [got.headers["authorization"] for got in server.asked] == [f"Bearer {SECRET}"] * 2
 
 
 def test_the_secret_is_nowhere_inside(command: Command, run: list[str]) -> None:

@@ -47,7 +47,7 @@ GRANTED = {("sandboxd.egress.gateway.process", "sandboxd.audit.store")}
 # What tools and controller may see of level 2; anything else of it reaches them through protocols of their own.
 SEEN_FROM_ABOVE = ("sandboxd.warden.client", "sandboxd.mcp.connections")
 
-PURE_LIBRARIES = {"pydantic", "pydantic_core", "idna", "publicsuffixlist", "h11"}
+PURE_LIBRARIES = {"pydantic", "pydantic_core", "idna", "publicsuffixlist", "h11", "h2", "hyperframe"}
 # YAML is read in one place.
 EXTRA_LIBRARIES = {"sandboxd.policy.source": {"yaml"}}
 # Pure code neither talks nor waits nor starts anything.

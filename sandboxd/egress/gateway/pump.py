@@ -323,9 +323,13 @@ class Pump:
         if self._over or self._closing or self._splice is not None:
             return
         behind = self._upstream.queued if self._upstream is not None else 0
-        self._client.read(self._task is None and not self._shaking and behind < limits.PUMP_BUFFER)
+        ahead = self._client.queued
+        # What an end has said makes answers to it too (in HTTP/2): one that reads none is heard no more.
+        self._client.read(
+            self._task is None and not self._shaking and behind < limits.PUMP_BUFFER and ahead < 2 * limits.PUMP_BUFFER
+        )
         if self._upstream is not None:
-            self._upstream.read(self._client.queued < limits.PUMP_BUFFER)
+            self._upstream.read(ahead < limits.PUMP_BUFFER and behind < 2 * limits.PUMP_BUFFER)
 
     def _timed_out(self, timer: str) -> None:
         self._timers.pop(timer, None)

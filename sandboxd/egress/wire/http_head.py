@@ -15,10 +15,10 @@ FIRST_BYTE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")
 _REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])")
 _NAME = re.compile(_TOKEN)
 _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
-_MAX_METHOD = 32
+MAX_METHOD = 32
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _ABSOLUTE = re.compile(rb"(?i:(https?)://)([^/?#]*)(/[^?#]*)?(?:\?(.*))?")
-_AUTHORITY = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=-]+(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?")
+AUTHORITY = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=-]+(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?")
 
 # Fields of one connection (RFC 9110 7.6.1), besides those that Connection names.
 HOP_BY_HOP = frozenset(
@@ -51,8 +51,8 @@ def check_request_line(line: bytes) -> tuple[str, bytes, str]:
     version = f"{major.decode()}.{minor.decode()}"
     if version not in ("1.0", "1.1"):
         raise HeadError(Reason.PROTO_MISMATCH, "an HTTP version other than 1.0 and 1.1")
-    if len(method) > _MAX_METHOD:
-        raise _malformed(f"a method of {len(method)} bytes; at most {_MAX_METHOD}")
+    if len(method) > MAX_METHOD:
+        raise _malformed(f"a method of {len(method)} bytes; at most {MAX_METHOD}")
     return method.decode("ascii"), target, version
 
 
@@ -60,8 +60,7 @@ def parse_request_head(lines: list[bytes], scheme: bytes) -> RequestHead:
     """The head from its lines without line ends. Raises HeadError. `scheme` is what an absolute target must have."""
     method, target, version = check_request_line(lines[0])
     fields = [parse_field(line) for line in lines[1:]]
-    if not _OVERRIDES.isdisjoint(name.replace(b"_", b"-") for name, _ in fields):
-        raise _smuggling("a header that asks for another method or path")
+    check_overrides(fields)
     connection = _connection_options(fields)
     length, chunked = _framing(fields, version)
     host = _host(fields, version)
@@ -94,7 +93,14 @@ def parse_field(line: bytes) -> Header:
     if line[:1] in (b" ", b"\t"):
         raise _smuggling("a folded header line")
     name, colon, value = line.partition(b":")
-    if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+    if not colon:
+        raise _malformed("a line that is not a header field")
+    return check_field(name, value)
+
+
+def check_field(name: bytes, value: bytes) -> Header:
+    """A field's name in lower case and its value without the white space around it. Raises HeadError."""
+    if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
         raise _malformed("a line that is not a header field")
     name = name.lower()
     if name in _LOOK_ALIKES:
@@ -102,13 +108,20 @@ def parse_field(line: bytes) -> Header:
     return name, value.strip(b" \t")
 
 
-def _values(fields: list[Header], name: bytes) -> list[bytes]:
+def check_overrides(fields: list[Header]) -> None:
+    """Raises HeadError for fields by which servers take another method or path than was judged."""
+    if not _OVERRIDES.isdisjoint(name.replace(b"_", b"-") for name, _ in fields):
+        raise _smuggling("a header that asks for another method or path")
+
+
+def values(fields: list[Header], name: bytes) -> list[bytes]:
+    """All values of a field."""
     return [value for key, value in fields if key == name]
 
 
 def comma_list(fields: list[Header], name: bytes) -> frozenset[bytes]:
     """The members of a list-valued field, lower-cased."""
-    members = (m.strip(b" \t").lower() for value in _values(fields, name) for m in value.split(b","))
+    members = (m.strip(b" \t").lower() for value in values(fields, name) for m in value.split(b","))
     return frozenset(member for member in members if member)
 
 
@@ -121,7 +134,7 @@ def _connection_options(fields: list[Header]) -> frozenset[bytes]:
 
 def content_length(fields: list[Header]) -> int | None:
     """The one Content-Length, if any (RFC 9112 6.3); several, even equal ones, are refused. Raises HeadError."""
-    lengths = _values(fields, b"content-length")
+    lengths = values(fields, b"content-length")
     if len(lengths) > 1:
         raise _smuggling("more than one Content-Length")
     if lengths and not _LENGTH.fullmatch(lengths[0]):
@@ -131,7 +144,7 @@ def content_length(fields: list[Header]) -> int | None:
 
 def _framing(fields: list[Header], version: str) -> tuple[int | None, bool]:
     """Content-Length and whether the body is chunked (RFC 9112 6): one of them, once, or neither."""
-    length, codings = content_length(fields), _values(fields, b"transfer-encoding")
+    length, codings = content_length(fields), values(fields, b"transfer-encoding")
     if length is not None and codings:
         raise _smuggling("both Content-Length and Transfer-Encoding")
     if len(codings) > 1:
@@ -142,14 +155,14 @@ def _framing(fields: list[Header], version: str) -> tuple[int | None, bool]:
 
 
 def _host(fields: list[Header], version: str) -> bytes:
-    hosts = _values(fields, b"host")
+    hosts = values(fields, b"host")
     if len(hosts) > 1:
         raise _smuggling("more than one Host")
     if not hosts:
         if version == "1.0":
             return b""
         raise _malformed("no Host")
-    if not _AUTHORITY.fullmatch(hosts[0]):
+    if not AUTHORITY.fullmatch(hosts[0]):
         raise _malformed("Host is not a host and port")
     return hosts[0]
 
@@ -159,7 +172,7 @@ def _target(method: str, target: bytes, host: bytes, scheme: bytes) -> tuple[str
     if b"#" in target:
         raise _malformed("a fragment in the target")
     if method == "CONNECT":
-        if not _AUTHORITY.fullmatch(target) or b":" not in target:
+        if not AUTHORITY.fullmatch(target) or b":" not in target:
             raise _malformed("CONNECT without host and port")
         if host and not _same_authority(target, host, b""):
             raise HeadError(Reason.HOST_MISMATCH, "CONNECT's target is not the Host")
@@ -174,7 +187,7 @@ def _target(method: str, target: bytes, host: bytes, scheme: bytes) -> tuple[str
 
 def _absolute(target: bytes, host: bytes, scheme: bytes) -> tuple[str, str, bytes | None]:
     match = _ABSOLUTE.fullmatch(target)
-    if not match or not _AUTHORITY.fullmatch(match[2]):
+    if not match or not AUTHORITY.fullmatch(match[2]):
         raise _malformed("a target that is neither a path nor an absolute URL")
     if match[1].lower() != scheme:
         raise HeadError(Reason.PROTO_MISMATCH, "an absolute target of another scheme")
@@ -192,11 +205,11 @@ def _upgrade(fields: list[Header], connection: frozenset[bytes], version: str) -
     """The protocols asked for (RFC 9110 7.8); without `Connection: upgrade` the field means nothing."""
     if b"upgrade" not in connection or version == "1.0":
         return ""
-    return b", ".join(_values(fields, b"upgrade")).lower().decode("latin-1")
+    return b", ".join(values(fields, b"upgrade")).lower().decode("latin-1")
 
 
 def _expects_continue(fields: list[Header], version: str) -> bool:
-    expectations = [value.lower() for value in _values(fields, b"expect")]
+    expectations = [value.lower() for value in values(fields, b"expect")]
     if expectations not in ([], [b"100-continue"]):
         raise _malformed("an expectation other than 100-continue")
     return bool(expectations) and version == "1.1"

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from sandboxd.egress.gateway.upstream_tls import UpstreamTls
 from tests.kit import dns_client, servers
 from tests.kit.namespaces import Namespace, open_sealed_namespace
 from tests.kit.real_gateway import Controller, GatewayUnderTest, open_gateway
+from tests.kit.site import Authority
 
 SANDBOX = "sb-1"
 NAME = "api.example.com"
@@ -45,9 +47,17 @@ class Inside:
             raise
 
 
+@pytest.fixture(scope="session")
+def authority() -> Authority:
+    """Who signs for upstream; the gateway under test trusts it as the operator's own."""
+    return Authority()
+
+
 @pytest.fixture
-def gateway() -> Iterator[GatewayUnderTest]:
-    with open_gateway() as running:
+def gateway(authority: Authority, tmp_path: Path) -> Iterator[GatewayUnderTest]:
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(authority.pem)
+    with open_gateway(upstream_tls=UpstreamTls(roots)) as running:
         yield running
 
 
