@@ -4,6 +4,7 @@ Owns what counts as the same name. Used for DNS questions, SNI, Host and authori
 that no two of them can disagree. Not here: which rule a name matches (`policy.matching`), looking names up.
 """
 
+import contextlib
 import functools
 import ipaddress
 import re
@@ -68,9 +69,11 @@ def _canonical_ipv6(text: str) -> Host:
 
 
 def literal_address(host: Host) -> bytes | None:
-    """The packed address (4 or 16 bytes) where `host` is an IP literal; None for a name."""
-    if host.startswith("["):
-        return ipaddress.IPv6Address(host[1:-1]).packed
+    """The packed address (4 or 16 bytes) where `host` is an IP literal; None for a name, and for what is neither."""
+    if host.startswith("[") and host.endswith("]"):
+        with contextlib.suppress(ValueError):
+            return ipaddress.IPv6Address(host[1:-1]).packed
+        return None
     return bytes(map(int, host.split("."))) if _QUAD.fullmatch(host) else None
 
 

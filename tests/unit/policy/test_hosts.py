@@ -139,6 +139,8 @@ def test_literals_are_told_from_names() -> None:
     assert literal_address(canonical_host("1.2.3.4")) == bytes([1, 2, 3, 4])
     assert literal_address(canonical_host("[::1]")) == bytes(15) + b"\x01"
     assert literal_address(canonical_host("example.com")) is None
+    for neither in ("[", "[]", "[::1", "[x]", "::1]"):
+        assert literal_address(neither) is None
     assert literal_address(canonical_host("1.2.3.4.example")) is None
 
 
