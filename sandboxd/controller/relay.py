@@ -316,6 +316,8 @@ class Relay:
             self._held.append(forward)
         else:
             there.send(forward)
+        if self._calls is not None:
+            self._calls.settle()
 
     def _gateway_told(self, _: int) -> None:
         """Denials, or that it knows of the calls that wait."""

@@ -72,6 +72,7 @@ class ToolCalls:
         self._short_form = short_form
         self._open: dict[str, _Open] = {}
         self._said: set[str] = set()
+        self._ended = False
 
     @property
     def fd(self) -> int:
@@ -99,9 +100,13 @@ class ToolCalls:
         self._hear(self._gateway.read())
         before = len(self._open)
         answered = [self._answered(outcome) for outcome in outcomes]
-        if len(self._open) < before:
-            self._tell(started=False)
+        self._ended = self._ended or len(self._open) < before
         return answered
+
+    def settle(self) -> None:
+        """What `from_server` gave has passed: the client need not wait until it is written down which calls ended."""
+        if self._ended:
+            self._tell(started=False)
 
     def ready(self) -> bool:
         """Something came of the gateway. Whether what waited may pass now."""
@@ -110,6 +115,7 @@ class ToolCalls:
 
     def _tell(self, *, started: bool) -> None:
         """A gateway without rules for tools need not be woken."""
+        self._ended = False
         calls = [each.call for each in self._open.values()]
         self._gateway.write(calls)
         if self._by_tool():
@@ -145,15 +151,17 @@ class ToolCalls:
 
 def call_key(id_: Id) -> str:
     """A call's id as it is told and recorded: JSON, bounded, one text for one id."""
+    if type(id_) is int:
+        return _bounded(str(id_))
     whole = int(id_) if isinstance(id_, float) and id_.is_integer() else id_
     return _bounded(json.dumps(whole))
 
 
 def _bounded(text: str) -> str:
     """Printable ASCII without spaces, at most `limits.CALL_TEXT` characters; what is cut is told apart by its hash."""
-    plain = "".join(char if "!" <= char <= "~" else "?" for char in text)
-    if plain == text and len(text) <= limits.CALL_TEXT:
+    if len(text) <= limits.CALL_TEXT and text.isascii() and text.isprintable() and " " not in text:
         return text
+    plain = "".join(char if "!" <= char <= "~" else "?" for char in text)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{plain[: limits.CALL_TEXT - 20]}~{digest}"
 

@@ -56,6 +56,7 @@ class Relayed:
 
     def server(self, message: Any) -> bytes:
         (outcome,) = self.calls.from_server([judge_line(line(message), "server")])
+        self.calls.settle()
         return outcome.forward
 
 
@@ -117,6 +118,7 @@ def test_an_answer_too_long_to_pass_ends_its_call() -> None:
     head, tail = b'{"jsonrpc":"2.0","id":7,"result":{"content":"', b'"}}'
     over = judge_line(OverLong(head, tail, 1 << 30), "server")
     assert relayed.calls.from_server([over]) == [over]
+    relayed.calls.settle()
     assert relayed.gateway.told[1:] == [[]]
 
 
