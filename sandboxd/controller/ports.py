@@ -40,3 +40,15 @@ class Leases(Protocol):
 
     def begin(self, sandbox: str, agent: str, workload: str, container: str, image: str) -> None: ...
     def end(self, sandbox: str, *, failed: bool) -> None: ...
+
+
+class Control(Protocol):
+    """What the relay asks for while it runs. Neither call blocks or raises."""
+
+    def signal(self, number: int) -> None:
+        """Send the workload's process group a signal."""
+        ...
+
+    def stop(self) -> None:
+        """Begin to stop the workload: TERM, then KILL. Its end comes through the exit socket."""
+        ...

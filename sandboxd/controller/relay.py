@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from types import FrameType
-from typing import Protocol
 
 from sandboxd import channel, limits
 from sandboxd.controller.messages import Fault, Outcome, Side, judge_line
 from sandboxd.controller.outlets import Outlet, Read, open_outlet, open_reader, socket_outlet, socket_reader
+from sandboxd.controller.ports import Control
 from sandboxd.controller.terminal import ForTerminal
 from sandboxd.controller.tool_calls import ToolCalls
 from sandboxd.errors import SandboxdError
@@ -33,18 +33,6 @@ Tap = Callable[[Side, Envelope], None]
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 _IN, _OUT = select.POLLIN, select.POLLOUT
-
-
-class Control(Protocol):
-    """What the relay asks for while it runs. Neither call blocks or raises."""
-
-    def signal(self, number: int) -> None:
-        """Send the workload's process group a signal."""
-        ...
-
-    def stop(self) -> None:
-        """Begin to stop the workload: TERM, then KILL. Its end comes through the exit socket."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
