@@ -10,6 +10,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,12 +58,13 @@ class GatewayLink:
 
     def session(self) -> socket.socket:
         """A new stream to the gateway's control. Raises SandboxdError `gateway_down` where none comes up in time."""
+        deadline = time.monotonic() + limits.GATEWAY_RESTART
         ours, theirs = socket.socketpair()
         with theirs, self._changed:
-            if self._changed.wait_for(lambda: self._link is not None, limits.GATEWAY_RESTART) and self._tell(
-                protocol.Session(), (theirs,)
-            ):
-                return ours
+            # The link may be of a gateway that has just died: telling it drops the link, and the next is waited for.
+            while self._changed.wait_for(lambda: self._link is not None, max(0.0, deadline - time.monotonic())):
+                if self._tell(protocol.Session(), (theirs,)):
+                    return ours
         ours.close()
         raise SandboxdError(
             "gateway_down", "the gateway does not run, so nothing can leave", hint="its messages on stderr say why"

@@ -121,6 +121,28 @@ def test_a_session_waits_for_a_gateway(guardian: Guardian) -> None:
         assert theirs.recv(1) == b"x"
 
 
+def test_a_session_that_finds_a_dead_gateway_waits_for_the_next() -> None:
+    """Between a gateway's death and the moment `watch` sees it; so nobody watches here."""
+    guardian, wardens = socket.socketpair()
+    link = GatewayLink(wardens)
+    ends = [socket.socketpair() for _ in range(2)]
+    for _, theirs in ends:
+        channel.send(guardian, NewGateway(), [theirs.fileno()])
+        theirs.close()
+    dead, living = (ours for ours, _ in ends)
+    link._take_link()
+    dead.close()
+    timer = threading.Timer(0.1, link._take_link)
+    timer.start()
+    with link.session() as ours, guardian, wardens, living:
+        timer.join()
+        message, (theirs,) = told(living)
+        assert message == p.Session()
+        ours.sendall(b"x")
+        assert theirs.recv(1) == b"x"
+        theirs.close()
+
+
 def test_no_gateway_comes(guardian: Guardian, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GATEWAY_RESTART", 0.05)
     with pytest.raises(SandboxdError) as refused:
