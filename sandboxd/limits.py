@@ -72,6 +72,20 @@ SYNTHETIC_NAMES = 4096
 CALLS = 256
 CALLS_NAMED = 32
 CALL_TEXT = 128
+# Tools of an agent; pages of one listing, a server that never stops has no end.
+TOOLS = 2000
+TOOL_PAGES = 500
+# A listing that costs a model's context so many bytes is worth a warning.
+TOOLS_MANY = 100
+TOOL_BYTES_MANY = 256 * KIB
+# An agent's calls at once where its policy doesn't say; calls that wait for a place.
+CALLS_AT_ONCE = 4
+CALLS_WAITING = 1024
+# A call, a page, a handshake where the policy doesn't say.
+TOOL_CALL = 60.0
+# A question that nobody answers; how often it is looked at.
+APPROVAL = 3600.0
+APPROVAL_LOOK = 0.2
 # Denials that a tool's result names, and that are told on stderr; a name or rule of one has so many characters.
 DENIALS_NAMED = 10
 DENIALS_SAID = 200
