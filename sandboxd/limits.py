@@ -81,6 +81,10 @@ TOOL_BYTES_MANY = 256 * KIB
 # An agent's calls at once where its policy doesn't say; calls that wait for a place.
 CALLS_AT_ONCE = 4
 CALLS_WAITING = 1024
+# Results that a second call with the same id gets again.
+RESULTS_KEPT = 256
+# Of a call's arguments, shown to whoever is asked for approval.
+QUESTION_TEXT = 4096
 # A call, a page, a handshake where the policy doesn't say.
 TOOL_CALL = 60.0
 # A question that nobody answers; how often it is looked at.

@@ -1,6 +1,6 @@
 """What the tool runtime needs of what is around it, as Protocols; the controller binds the real ones, tests fakes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -9,8 +9,8 @@ from sandboxd.tools.model import Call, Gated, JsonObject, Progress, Result, Tool
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a source is told beside the arguments. `timeout`: seconds that are left to it. `progress`: None where
-    nobody listens."""
+    """What a source is told beside the arguments. `timeout`: seconds that it has. `progress`: None where nobody
+    listens."""
 
     call: str
     timeout: float
@@ -21,52 +21,67 @@ class Context:
 class ToolSource(Protocol):
     """Whoever runs tools: a connection to a server, the shell, the file tools, a custom tool."""
 
-    @property
-    def name(self) -> str:
-        """`mcp:NAME`, `builtin` or `custom:NAME`."""
-        ...
-
     async def call(self, tool: str, arguments: JsonObject, context: Context) -> JsonObject:
-        """The `CallToolResult` of the tool's raw name. Raises ToolError; cancelling it cancels the tool."""
+        """The `CallToolResult` of the tool with that raw name. Raises ToolError; cancelling it cancels the tool."""
         ...
 
 
-class Gate(Protocol):
-    """What is asked before a granted call runs."""
+# What a gate says of a call that was granted. It may wait (a web hook), and never raises.
+Gate = Callable[[Call, Tool], Awaitable[Gated]]
+# Asks the person at the client; None: can't be asked.
+Ask = Callable[[str], Awaitable["Answer | None"]]
 
-    async def __call__(self, call: Call, tool: Tool) -> Gated: ...
-
-
-State = Literal["pending", "approved", "denied", "expired"]
+State = Literal["pending", "approved", "denied", "expired", "used", "withdrawn"]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """How a question stands. `reason` reaches the model."""
+class Answer:
+    """What someone said to a question. `role`: in which of the required roles; `reason` reaches the model."""
 
-    state: State
+    approve: bool
+    principal: str
+    role: str = ""
     reason: str = ""
 
 
-class Approvals(Protocol):
-    """Durable questions. Everything may raise SandboxdError; then nothing runs."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call that waits for approval, or waited. `result`: what came of it, once it ran."""
 
-    def ask(self, call: Call, agent: str, gate: Gated) -> str:
-        """Store the exact call; the question's id."""
+    id: str
+    call: Call
+    hash: str
+    state: State
+    reason: str = ""
+    result: Result | None = None
+
+
+class Approvals(Protocol):
+    """Durable questions, in a store that several controllers share. Everything may raise SandboxdError; then nothing
+    runs."""
+
+    def ask(self, call: Call, hash: str, gate: Gated) -> Question:
+        """Store the exact call; the question that stands for it, an earlier one where the call's id has one."""
         ...
 
-    def look(self, question: str) -> Decision: ...
+    def look(self, question: str) -> Question: ...
+
+    def answer(self, question: str, answer: Answer) -> None:
+        """Said by whoever could be asked here. Nothing where it is decided already."""
+        ...
 
     def use(self, question: str, hash: str) -> bool:
-        """Whether the call with this hash may run now; true once for an approved one, then never again."""
+        """Whether the call with this hash may run now: true once for an approved one, then never again."""
         ...
 
-    def withdraw(self, question: str) -> None:
-        """Nobody will run it any more."""
+    def done(self, question: str, result: Result) -> None:
+        """What came of it, kept for whoever collects it."""
+        ...
+
+    def unfinished(self) -> Sequence[Question]:
+        """Those of this agent that wait, are approved, or were used and have no result."""
         ...
 
 
-class Recorder(Protocol):
-    """Where each call is written down once it is over."""
-
-    def __call__(self, call: Call, tool: Tool | None, result: Result, connections: Sequence[str] = ()) -> None: ...
+# Where each call is written down once it is over; `tool` None where there is none of that name.
+Record = Callable[[Call, Tool | None, Result], None]
