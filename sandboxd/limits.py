@@ -72,6 +72,8 @@ SYNTHETIC_NAMES = 4096
 CALLS = 256
 CALLS_NAMED = 32
 CALL_TEXT = 128
+# Tools that one listing may have before any filter.
+TOOLS_LISTED = 20_000
 # Tools of an agent; pages of one listing, a server that never stops has no end.
 TOOLS = 2000
 TOOL_PAGES = 500
@@ -85,6 +87,16 @@ CALLS_WAITING = 1024
 RESULTS_KEPT = 256
 # Of a call's arguments, shown to whoever is asked for approval.
 QUESTION_TEXT = 4096
+# Of a message that becomes Python objects: numbers, texts, members outside of texts.
+MCP_VALUES = 500_000
+# Rounds of a call that asks its client for something (2026-07-28).
+INPUT_ROUNDS = 16
+# Requests of a server (roots, sampling, elicitation) that are being answered.
+SERVER_REQUESTS = 32
+# A result waits so long for a listener that still takes progress.
+PROGRESS_LAST = 1.0
+# Telling a server that a call was cancelled, where it doesn't read.
+CANCEL_SENT = 1.0
 # A call, a page, a handshake where the policy doesn't say.
 TOOL_CALL = 60.0
 # A question that nobody answers; how often it is looked at.
