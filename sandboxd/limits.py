@@ -85,6 +85,9 @@ CALLS_AT_ONCE = 4
 CALLS_WAITING = 1024
 # Results that a second call with the same id gets again.
 RESULTS_KEPT = 256
+# What a record says of a result; secrets shorter than so many characters can't be told from other text.
+RESULT_SUMMARY = 2 * KIB
+SECRET_REDACTED = 6
 # Of a call's arguments, shown to whoever is asked for approval.
 QUESTION_TEXT = 4096
 # Of a message that becomes Python objects: numbers, texts, members outside of texts.

@@ -11,7 +11,7 @@ from sandboxd.controller.tool_calls import ToolCalls
 
 @contextlib.contextmanager
 def open_calls(
-    sandbox: Sandbox, stderr: Outlet, *, prefix: str, annotate: bool, short_form: bool
+    sandbox: Sandbox, stderr: Outlet, *, prefix: str | None, annotate: bool, short_form: bool
 ) -> Generator[ToolCalls, None, None]:
     """For the relay. Raises SandboxdError where the gateway does not answer."""
     news = News(sandbox.id)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from sandboxd.controller.environment import HOME
 from sandboxd.errors import UsageError
-from sandboxd.policy.tools import tool_prefix
 from sandboxd.warden.protocol import Mount, Resources, Runtime
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Plan:
     unix_sockets: bool = True
     cwd: str = HOME
     policies: "tuple[EgressPolicy | AllowPolicy, ...]" = ()
-    tool_prefix: str = ""
+    tool_prefix: str | None = None
 
     @property
     def wire(self) -> tuple[dict[str, Any], ...]:
@@ -162,7 +161,7 @@ def plan_server(document: "PolicyDocument", name: str, wanted: Wanted, secrets: 
         unix_sockets=_unix_sockets(server.unix_sockets, document.unix_sockets, mounts),
         cwd=server.cwd or (mounts[0].target if mounts else HOME),
         policies=document.scopes(name),
-        tool_prefix=tool_prefix(name),
+        tool_prefix=server.tool_prefix(name),
     )
 
 

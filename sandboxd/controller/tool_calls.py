@@ -60,7 +60,7 @@ class ToolCalls:
         by_tool: Callable[[], bool],
         say: Callable[[str], None],
         *,
-        prefix: str = "",
+        prefix: str | None = None,
         annotate: bool = True,
         short_form: bool = True,
     ) -> None:

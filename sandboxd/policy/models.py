@@ -11,7 +11,6 @@ from pydantic import Field
 from sandboxd.policy.calls import Approvals, Budgets, Gates, Hook, ToolPolicy
 from sandboxd.policy.egress import EgressPolicy, EgressRule, with_tool_prefix
 from sandboxd.policy.servers import Environment, ImageName, Resources, Runtime, SecretVariable, Server
-from sandboxd.policy.tools import tool_prefix
 from sandboxd.policy.values import Bytes, Form, InsidePath, Model, Name, NotYet, Seconds, Text
 
 __all__ = ["Agent", "EgressPolicy", "EgressRule", "PolicyDocument", "Resources", "Server", "Workspace"]
@@ -141,7 +140,7 @@ class PolicyDocument(Model):
 
     def named_scopes(self, server: str | None = None) -> tuple[tuple[str, EgressPolicy], ...]:
         """The same, each with where it stands in the document."""
-        own = self.servers[server].egress if self.servers and server is not None else None
-        own = with_tool_prefix(own, tool_prefix(server)) if own else None
+        found = self.servers[server] if self.servers and server is not None else None
+        own = with_tool_prefix(found.egress, found.tool_prefix(server or "")) if found and found.egress else None
         named = (("egress", self.egress), (f"servers.{server}.egress", own))
         return tuple((name, scope) for name, scope in named if scope is not None)

@@ -257,6 +257,13 @@ class Server(Model):
         default=None, description="Volumes of the document that it sees; default: all."
     )
 
+    def tool_prefix(self, name: str) -> str:
+        """What stands before a tool's own name in its final one; `name` is the server's. An empty or blank prefix
+        leaves names alone."""
+        naming = self.naming or Naming()
+        prefix = name if self.prefix is None else self.prefix.strip()
+        return "" if naming.bare or not prefix else f"{prefix}{naming.separator or '_'}"
+
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         kinds = [kind for kind in ("command", "package", "url") if getattr(self, kind) is not None]

@@ -7,14 +7,10 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 
-def tool_prefix(server: str | None) -> str:
-    """What stands before a tool's own name in its final one; nothing where a policy has no servers."""
-    return "" if server is None else f"{server}_"
-
-
-def final_name(prefix: str, tool: str) -> str:
-    """The name by which the policy's `egress` knows a tool."""
-    return prefix + tool.replace("/", "_") if prefix else tool
+def final_name(prefix: str | None, tool: str) -> str:
+    """The name by which a policy and an agent know a server's tool. `prefix` None: the server's own name, whatever
+    it is, where no policy names the server."""
+    return tool if prefix is None else prefix + tool.replace("/", "_")
 
 
 def glob_matches(glob: str, tool: str) -> bool:

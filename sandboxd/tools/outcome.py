@@ -2,6 +2,7 @@
 text, long text cut, configured secrets taken out. Pure. Called by the executor and by the relay of a run.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -49,10 +50,12 @@ class Outcome:
 
     def _text_only(self, content: JsonObject) -> JsonObject:
         """An error holds text and nothing else; what the server put beside it keeps its text form."""
-        blocks = [
-            b if b.get("type") == "text" else {"type": "text", "text": self.text(b)} for b in content.get("content", ())
-        ]
-        return {**content, "content": blocks}
+        blocks = [b if b["type"] == "text" else {"type": "text", "text": self.text(b)} for b in _blocks(content)]
+        if not blocks:
+            said = content.get("toolResult", content.get("structuredContent"))
+            blocks = [{"type": "text", "text": json.dumps(said, ensure_ascii=False)}]
+        kept = {key: value for key, value in content.items() if key not in ("toolResult", "structuredContent")}
+        return {**kept, "content": blocks}
 
     def _shortened(self, content: JsonObject, tool: Tool) -> tuple[JsonObject, bool]:
         """One budget for all text of the result, spent in order. Media and structured content stay: cut in half they
@@ -61,7 +64,7 @@ class Outcome:
         if left is None or self.size(content) <= left:
             return content, False
         blocks: list[JsonObject] = []
-        for block in content.get("content", ()):
+        for block in _blocks(content):
             if block.get("type") == "text":
                 text = self.cut(block["text"], left)
                 left = max(0, left - len(text.encode("utf-8", "replace")))
@@ -89,5 +92,10 @@ def _is_block(block: Any) -> bool:
     return isinstance(found.get("type"), str) and (found["type"] != "text" or isinstance(found.get("text"), str))
 
 
+def _blocks(content: JsonObject) -> list[JsonObject]:
+    """Of what `is_result`: there may be none, or null in their place."""
+    return content.get("content") or []
+
+
 def _text_blocks(content: JsonObject) -> list[JsonObject]:
-    return [block for block in content.get("content", ()) if block.get("type") == "text"]
+    return [block for block in _blocks(content) if block.get("type") == "text"]

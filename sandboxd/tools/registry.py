@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sandboxd import limits
+from sandboxd.policy.tools import final_name
 from sandboxd.tools.model import CONSEQUENTIAL, JsonObject, Kind, RegistryError, Tool, as_object
 
 # What clients and models take for a name.
@@ -62,12 +63,13 @@ class Registry:
 def mcp_tools(
     source: str,
     descriptors: Sequence[Any],
-    prefix: str,
+    prefix: str | None,
     *,
     consequential: bool = False,
     trust_annotations: bool = False,
 ) -> list[Tool]:
-    """The tools of a server's `tools/list`. `prefix` with its separator. Raises RegistryError for what is no tool."""
+    """The tools of a server's `tools/list`. `prefix` as `Server.tool_prefix` gives it, None: names as the server has
+    them. Raises RegistryError for what is no tool."""
     tools: list[Tool] = []
     for listed in descriptors:
         descriptor = as_object(listed)
@@ -75,7 +77,7 @@ def mcp_tools(
         if not isinstance(name, str):
             raise RegistryError(f"{source} lists a tool without a name")
         flagged = consequential or (trust_annotations and _destructive(descriptor))
-        tools.append(Tool(prefix + name.replace("/", "_"), "mcp", source, name, descriptor, flagged))
+        tools.append(Tool(final_name(prefix, name), "mcp", source, name, descriptor, flagged))
     return tools
 
 

@@ -88,7 +88,8 @@ def test_a_servers_own_egress_uses_the_servers_own_names() -> None:
     assert wide.rules[0].tools == ("gh_*",)
     assert own.rules[0].tools == ("gh_search_*",)
     assert final_name("gh_", "search/code") == "gh_search_code"
-    assert final_name("", "search/code") == "search/code"
+    assert final_name("", "search/code") == "search_code"
+    assert final_name(None, "search/code") == "search/code"
 
 
 def test_brackets_are_no_glob() -> None:
