@@ -15,6 +15,7 @@ from sandboxd.policy.hosts import HostPattern
 from sandboxd.policy.origins import Origin, parse_origin
 from sandboxd.policy.paths import path_problem
 from sandboxd.policy.rules import PRIVATE_RANGES, Network, intercepts, is_within
+from sandboxd.policy.tools import final_name
 from sandboxd.policy.values import (
     NAME,
     Cidr,
@@ -361,7 +362,7 @@ def with_tool_prefix(policy: EgressPolicy, prefix: str) -> EgressPolicy:
     rules = [
         rule
         if rule.tools is None
-        else rule.model_copy(update={"tools": tuple(prefix + tool.replace("/", "_") for tool in rule.tools)})
+        else rule.model_copy(update={"tools": tuple(final_name(prefix, tool) for tool in rule.tools)})
         for rule in policy.rules
     ]
     return policy.model_copy(update={"rules": tuple(rules)})

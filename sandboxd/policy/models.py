@@ -140,7 +140,8 @@ class PolicyDocument(Model):
 
     def named_scopes(self, server: str | None = None) -> tuple[tuple[str, EgressPolicy], ...]:
         """The same, each with where it stands in the document."""
-        found = self.servers[server] if self.servers and server is not None else None
-        own = with_tool_prefix(found.egress, found.tool_prefix(server or "")) if found and found.egress else None
+        own = None
+        if self.servers and server is not None and (narrower := self.servers[server].egress):
+            own = with_tool_prefix(narrower, self.servers[server].tool_prefix(server))
         named = (("egress", self.egress), (f"servers.{server}.egress", own))
         return tuple((name, scope) for name, scope in named if scope is not None)

@@ -1,6 +1,7 @@
 """Tools in egress rules: their final names, and which of them a rule is open for. Pure.
 
-Globs know `*` and `?`, and case matters. Called by `indexes` and `models`, and by whoever tells of calls.
+Globs know `*` and `?`, and case matters. Called by `indexes` and `egress`, by the tool registry, and by
+whoever tells of calls.
 """
 
 from collections.abc import Iterable

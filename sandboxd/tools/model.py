@@ -164,6 +164,17 @@ def as_object(value: Any) -> JsonObject:
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
+def blocks_of(content: JsonObject) -> list[Any]:
+    """The content blocks of a `CallToolResult`: there may be none, or null in their place."""
+    blocks = content.get("content")
+    return cast(list[Any], blocks) if isinstance(blocks, list) else []
+
+
+def text_block(text: str) -> JsonObject:
+    """A content block of text."""
+    return {"type": "text", "text": text}
+
+
 def error_content(message: str) -> JsonObject:
     """The `CallToolResult` of an error: text only."""
-    return {"content": [{"type": "text", "text": message}], "isError": True}
+    return {"content": [text_block(message)], "isError": True}

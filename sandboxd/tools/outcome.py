@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sandboxd.tools.model import Call, ErrorKind, JsonObject, Result, Tool, error_content
+from sandboxd.tools.model import Call, ErrorKind, JsonObject, Result, Tool, blocks_of, error_content, text_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Outcome:
 
     def _text_only(self, content: JsonObject) -> JsonObject:
         """An error holds text and nothing else; what the server put beside it keeps its text form."""
-        blocks = [b if b["type"] == "text" else {"type": "text", "text": self.text(b)} for b in _blocks(content)]
-        if not blocks:
-            said = content.get("toolResult", content.get("structuredContent"))
-            blocks = [{"type": "text", "text": json.dumps(said, ensure_ascii=False)}]
-        kept = {key: value for key, value in content.items() if key not in ("toolResult", "structuredContent")}
+        blocks = [b if b["type"] == "text" else text_block(self.text(b)) for b in blocks_of(content)]
+        kept = dict(content)
+        beside = [kept.pop(key) for key in ("toolResult", "structuredContent") if key in kept]
+        if beside and not blocks:
+            blocks = [text_block(json.dumps(beside[0], ensure_ascii=False))]
         return {**kept, "content": blocks}
 
     def _shortened(self, content: JsonObject, tool: Tool) -> tuple[JsonObject, bool]:
@@ -64,7 +64,7 @@ class Outcome:
         if left is None or self.size(content) <= left:
             return content, False
         blocks: list[JsonObject] = []
-        for block in _blocks(content):
+        for block in blocks_of(content):
             if block.get("type") == "text":
                 text = self.cut(block["text"], left)
                 left = max(0, left - len(text.encode("utf-8", "replace")))
@@ -92,10 +92,5 @@ def _is_block(block: Any) -> bool:
     return isinstance(found.get("type"), str) and (found["type"] != "text" or isinstance(found.get("text"), str))
 
 
-def _blocks(content: JsonObject) -> list[JsonObject]:
-    """Of what `is_result`: there may be none, or null in their place."""
-    return content.get("content") or []
-
-
 def _text_blocks(content: JsonObject) -> list[JsonObject]:
-    return [block for block in _blocks(content) if block.get("type") == "text"]
+    return [block for block in blocks_of(content) if block.get("type") == "text"]

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from sandboxd import limits
-from sandboxd.tools.model import JsonObject, as_object
+from sandboxd.tools.model import JsonObject, as_object, blocks_of, text_block
 
 _MIME = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
 _BYTES = "application/octet-stream"
@@ -23,7 +23,7 @@ def text_form(result: JsonObject) -> str:
     """All of a result as text. Never empty without reason: what has no text is written as JSON."""
     if "toolResult" in result:  # protocol 2024-10-07
         return _pretty(result["toolResult"])
-    lines = [block_text(block) for block in _blocks(result)]
+    lines = [block_text(block) for block in blocks_of(result)]
     if lines:
         return "\n".join(lines)
     return _pretty(result["structuredContent"] if result.get("structuredContent") is not None else result)
@@ -54,17 +54,17 @@ def rich_parts(result: JsonObject) -> list[JsonObject]:
     media, or the result is an error: then `text_form` is all there is."""
     if result.get("isError") is True:
         return []
-    parts = [part for block in _blocks(result) for part in _parts(as_object(block), block)]
+    parts = [part for block in blocks_of(result) for part in _parts(block)]
     media = [part for part in parts if part["type"] != "text"]
     if media and "toolResult" in result:
-        return [_text_part(_pretty(result["toolResult"])), *media]
+        return [text_block(_pretty(result["toolResult"])), *media]
     return parts if media else []
 
 
 def summary(result: JsonObject) -> str:
     """What a record says of a result: texts, and media by kind and size; neither bytes nor addresses, which may be
     signed. At most `limits.RESULT_SUMMARY` bytes."""
-    lines = [_summed(as_object(block)) for block in _blocks(result)]
+    lines = [_summed(as_object(block)) for block in blocks_of(result)]
     if "toolResult" in result or not lines:
         lines.append("[structured]")
     return truncate_tool_output("\n".join(lines), limits.RESULT_SUMMARY)
@@ -94,9 +94,6 @@ class Redaction:
         ordered = sorted(forms, key=lambda form: (-len(form), form))
         self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
-    def __repr__(self) -> str:
-        return "Redaction()"
-
     def text(self, text: str) -> str:
         """The text without them."""
         return self._pattern.sub(REDACTED, text) if self._pattern else text
@@ -113,11 +110,6 @@ class Redaction:
         if isinstance(value, list):
             return [self._cleaned(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
         return value
-
-
-def _blocks(result: JsonObject) -> list[Any]:
-    blocks = result.get("content")
-    return blocks if isinstance(blocks, list) else []  # pyright: ignore[reportUnknownVariableType]
 
 
 def _text(found: JsonObject, key: str) -> str:
@@ -138,28 +130,25 @@ def _resource_text(resource: JsonObject) -> str:
     return f"[resource]\n{_pretty(resource)}"
 
 
-def _text_part(text: str) -> JsonObject:
-    return {"type": "text", "text": text}
-
-
-def _parts(found: JsonObject, block: Any) -> list[JsonObject]:
+def _parts(block: Any) -> list[JsonObject]:
+    found = as_object(block)
     resource = as_object(found.get("resource"))
     if found.get("type") == "image" and _MIME.fullmatch(_text(found, "mimeType")) and _text(found, "data"):
         source = {"kind": "base64", "data": found["data"], "mime_type": found["mimeType"]}
         return [{"type": "image", "source": source}]
     if found.get("type") == "resource" and isinstance(resource.get("blob"), str):
         source = {"kind": "base64", "data": resource["blob"], "mime_type": _mime(resource)}
-        name = _text(resource, "name") or _last_segment(_text(resource, "uri")) or "mcp-resource"
-        return [
-            _text_part(f"[resource {_text(resource, 'uri')}]"),
-            {"type": "file", "source": source, "filename": name},
-        ]
+        return [text_block(f"[resource {_text(resource, 'uri')}]"), _file(source, resource)]
     if found.get("type") == "resource_link" and _is_web(_text(found, "uri")):
         source = {"kind": "url", "url": found["uri"], "mime_type": _mime(found)}
-        name = _text(found, "name") or _last_segment(found["uri"]) or "mcp-resource"
-        told = [_text_part(found["description"])] if _text(found, "description") else []
-        return [*told, {"type": "file", "source": source, "filename": name}]
-    return [_text_part(block_text(block))]
+        told = [text_block(found["description"])] if _text(found, "description") else []
+        return [*told, _file(source, found)]
+    return [text_block(block_text(block))]
+
+
+def _file(source: JsonObject, found: JsonObject) -> JsonObject:
+    name = _text(found, "name") or _last_segment(_text(found, "uri")) or "mcp-resource"
+    return {"type": "file", "source": source, "filename": name}
 
 
 def _mime(found: JsonObject) -> str:

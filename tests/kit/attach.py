@@ -25,12 +25,12 @@ def frame(stream: int, payload: bytes) -> bytes:
     return struct.pack(">BxxxI", stream, len(payload)) + payload
 
 
-def read_until(fd: int, enough: Any, patience: float = PATIENCE, most: int = 1 << 16) -> bytes:
-    """What comes out of `fd` until `enough(data)` or its end; at most so many bytes at a time."""
+def read_until(fd: int, enough: Any, patience: float = PATIENCE, most: int | None = None) -> bytes:
+    """What comes out of `fd` until `enough(data)` or its end; what comes after `most` bytes stays where it is."""
     data = bytearray()
     while not enough(data):
         assert select.select([fd], [], [], patience)[0], f"nothing came; so far {bytes(data[:200])!r}"
-        chunk = os.read(fd, min(most, 1 << 16))
+        chunk = os.read(fd, 1 << 16 if most is None else min(most - len(data), 1 << 16))
         if not chunk:
             break
         data += chunk
@@ -93,11 +93,7 @@ class Bench:
             view = view[os.write(self.client_in, view[:4096]) :]
 
     def hears(self, count: int) -> bytes:
-        """The next `count` bytes; what comes after them stays where it is."""
-        data = b""
-        while len(data) < count and (piece := read_until(self.client_out, len, most=count - len(data))):
-            data += piece
-        return data
+        return read_until(self.client_out, lambda data: len(data) >= count, most=count)
 
     def hears_line(self) -> bytes:
         return read_until(self.client_out, lambda data: data.endswith(b"\n"))

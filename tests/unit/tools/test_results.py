@@ -165,6 +165,7 @@ def test_a_result_without_blocks_passes(answer):
         ({"content": [IMAGE], "structuredContent": {"a": 1}}, ["[image image/png; base64 length=4]"]),
         ({"content": None, "toolResult": {"a": 1}}, ['{"a": 1}']),
         ({"content": [], "structuredContent": {"a": 1}}, ['{"a": 1}']),
+        ({"content": []}, []),
     ],
 )
 def test_an_error_is_text_and_nothing_else(answer, texts):
